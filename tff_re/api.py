@@ -86,16 +86,14 @@ def train(
     Raises:
       UserError, DataError: see `build`; or the folder holds something else.
     """
-    from tff_re.runs.folder import RunFolder
-    from tff_re.runs.run import run_in, start_of
+    from tff_re.runs.run import train_in
     from tff_re.sites.experiments import finished_builder
 
-    setup, folder, where = _setup(runtime, sites, patience, on_line), RunFolder(out), data_paths(data, trust, partition)
-    setup.check(folder, where, resume=resume)
-    from_run = None if from_run is None else Path(from_run)
-    start = start_of(folder, from_run, where, resume=resume, last=last, builder_of=finished_builder)
-    ways = {"on_start": on_start, "on_round": on_round, "on_line": on_line, "resume": resume, "start": start}
-    return run_in(setup, _recipe(recipe), folder.path, data_paths=where, **ways)[1]
+    where = data_paths(data, trust, partition)
+    ways = {"from_run": None if from_run is None else Path(from_run), "last": last, "builder_of": finished_builder}
+    ways |= {"on_start": on_start, "on_round": on_round, "on_line": on_line, "resume": resume}
+    setup = _setup(runtime, sites, patience, on_line)
+    return train_in(setup, _recipe(recipe), Path(out), data_paths=where, **ways)[1]
 
 
 def _setup(runtime: str, sites: Sequence[str], patience: Patience | None, on_line: Callable[[str], None]) -> Setup:

@@ -137,15 +137,9 @@ def self_reports(
                 record=named("consultation", consultation.consult_id),
                 remedy="train on data with this disease, or remove the consultation",
             )
-        sample_id, fields = (
-            f"{consultation.consult_id}/{count[consultation.consult_id]}",
-            {"disease": consultation.disease},
-        )
-        samples.append(
-            LabelledText(
-                sample_id, consultation.consult_id, consultation.self_report, names.index(consultation.disease), fields
-            )
-        )
+        consult_id, disease = consultation.consult_id, consultation.disease
+        sample_id, fields = f"{consult_id}/{count[consult_id]}", {"disease": disease}
+        samples.append(LabelledText(sample_id, consult_id, consultation.self_report, names.index(disease), fields))
     repeated = sum(n > 1 for n in count.values())
     notes = (f"{repeated} consultations occur more than once in the file",) if repeated else ()
     return TextCorpus(name, tuple(samples), names, notes)

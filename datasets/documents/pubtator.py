@@ -98,7 +98,7 @@ def read_pubtator(
 def _annotated(
     block, document_id: str, text: str, path: PathLike, split, joined: str, kinds, relations, tally: Counter[str]
 ) -> tuple[_Mentions, _Statements]:
-    """What the lines of a document behind its text say."""
+    """The mentions and relations in the lines after a document's text."""
     mentions: _Mentions = {}
     stated: _Statements = {}
     row: list[str] = []

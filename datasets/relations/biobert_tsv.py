@@ -76,10 +76,10 @@ def read(
 
 def _placeholder(sentence: str, kind: str, fail: Fail) -> Span:
     mark = f"@{kind}$"
-    spans = occurrences(mark, sentence)
-    if len(spans) != 1:
-        raise fail(f"{mark} occurs {len(spans)} times in the sentence", remedy="mark each mention once")
-    return spans[0], spans[0] + len(mark)
+    starts = occurrences(mark, sentence)
+    if len(starts) != 1:
+        raise fail(f"{mark} occurs {len(starts)} times in the sentence", remedy="mark each mention once")
+    return starts[0], starts[0] + len(mark)
 
 
 for _name, _title, _citation in (

@@ -34,7 +34,7 @@ _PLACE = r'c="(.*)" ([0-9]{1,7}):([0-9]{1,7}) ([0-9]{1,7}):([0-9]{1,7})'
 _CONCEPT = re.compile(rf'{_PLACE}\|\|t="([^"]*)"\s*')
 _RELATION = re.compile(rf'{_PLACE}\|\|r="([^"]*)"\|\|{_PLACE}\s*')
 
-_Place = tuple[int, int, int]  # line from 1, first and last word from 0
+_Position = tuple[int, int, int]  # line from 1, first and last word from 0
 
 
 @data_set(
@@ -107,9 +107,9 @@ def _concept_folder(folder: Path) -> Path:
     return folder / ("concepts" if (folder / "concepts").is_dir() else "concept")
 
 
-def _concepts(path: Path, lines: list[str], words: list[list[Span]], counts: Counter) -> dict[_Place, str]:
+def _concepts(path: Path, lines: list[str], words: list[list[Span]], counts: Counter) -> dict[_Position, str]:
     """Place to type, without the concepts that go over the end of a line."""
-    result: dict[_Place, str] = {}
+    result: dict[_Position, str] = {}
     for fail, text in lines_to_check(path):
         match = _CONCEPT.fullmatch(text)
         if match is None:
@@ -126,9 +126,9 @@ def _concepts(path: Path, lines: list[str], words: list[list[Span]], counts: Cou
 
 
 def _relations(
-    path: Path, lines: list[str], words: list[list[Span]], concepts: dict[_Place, str], counts: Counter
-) -> dict[tuple[_Place, _Place], list[str]]:
-    result: dict[tuple[_Place, _Place], list[str]] = {}
+    path: Path, lines: list[str], words: list[list[Span]], concepts: dict[_Position, str], counts: Counter
+) -> dict[tuple[_Position, _Position], list[str]]:
+    result: dict[tuple[_Position, _Position], list[str]] = {}
     for fail, text in lines_to_check(path):
         match = _RELATION.fullmatch(text)
         if match is None:
@@ -148,7 +148,7 @@ def _relations(
     return result
 
 
-def _position(groups: tuple[str, ...], lines: list[str], words: list[list[Span]], fail: Fail) -> _Place | None:
+def _position(groups: tuple[str, ...], lines: list[str], words: list[list[Span]], fail: Fail) -> _Position | None:
     """Where a concept stands; None if it goes over the end of a line."""
     surface, (line, first, last_line, last) = groups[0], map(int, groups[1:])
     for at, word in ((line, first), (last_line, last)):
@@ -165,12 +165,12 @@ def _position(groups: tuple[str, ...], lines: list[str], words: list[list[Span]]
     return position
 
 
-def _span(position: _Place, words: list[list[Span]]) -> Span:
+def _span(position: _Position, words: list[list[Span]]) -> Span:
     line, first, last = position
     return words[line - 1][first][0], words[line - 1][last][1]
 
 
-def _unlisted(concepts: dict[_Place, str], pairs: Iterable[tuple[_Place, _Place]]) -> dict:
+def _unlisted(concepts: dict[_Position, str], pairs: Iterable[tuple[_Position, _Position]]) -> dict:
     joined = {frozenset(pair) for pair in pairs}
     result = {}
     for first, other in itertools.combinations(sorted(concepts), 2):

@@ -92,13 +92,11 @@ def read(
         raise DataError("holds no record", path=path, remedy="give it at least one")
     names, negative = (UNLABELLED,), None
     if labelled:
-        names, negative = (
-            _classes(path, class_order, {mention.relation for mention in mentions}, negative_label),
-            negative_label,
-        )
+        names = _classes(path, class_order, {mention.relation for mention in mentions}, negative_label)
+        negative = negative_label
     label_of = {relation: number for number, relation in enumerate(names)}
-    labelled_mentions = tuple(dataclasses.replace(mention, label=label_of[mention.relation]) for mention in mentions)
-    return RelationCorpus(name, labelled_mentions, names, negative, notes_of(counts))
+    mentions = [dataclasses.replace(mention, label=label_of[mention.relation]) for mention in mentions]
+    return RelationCorpus(name, tuple(mentions), names, negative, notes_of(counts))
 
 
 def _classes(path: PathLike, class_order, labels: set[str], negative: str | None) -> tuple[str, ...]:

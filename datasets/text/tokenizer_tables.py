@@ -152,14 +152,13 @@ def _character_table(normalizer_form: str) -> CharacterTable:
         normalized = normalizer.normalize_str(between.join(characters)).split(between)
         if not any(normalized):
             continue
-        if (
-            normalized == characters and len(splitter.pre_tokenize_str("".join(characters))) == 1
-        ):  # most pages: letters alone
+        # Most pages hold only letters.
+        if normalized == characters and len(splitter.pre_tokenize_str("".join(characters))) == 1:
             entries[start : start + PAGE] = numbers.setdefault(((0, LETTER),), len(numbers))
             continue
         # Each character between two letters: in one word with them, in none, or a third one.
         words = splitter.pre_tokenize_str("".join(f"a{c}a " for made in normalized for c in made))
-        kinds = iter(np.bincount([word_index // 4 for _, (word_index, _) in words]).tolist())
+        kinds = iter(np.bincount([word_start // 4 for _, (word_start, _) in words]).tolist())
         for code, made in zip(codes, normalized, strict=True):
             shifts = [(ord(c) - code, {1: LETTER, 2: BLANK, 3: ALONE}[next(kinds)]) for c in made]
             # Which blank it is does not matter: all Chinese characters share an entry.
@@ -167,7 +166,7 @@ def _character_table(normalizer_form: str) -> CharacterTable:
             entries[code] = numbers.setdefault(entry, len(numbers))
     shift, kind = np.zeros((2, len(numbers), _LONGEST), np.int32)
     for entry, number in numbers.items():
-        for word_index, (difference, character_kind) in enumerate(entry):
-            shift[number, word_index], kind[number, word_index] = difference, character_kind
+        for position, (difference, character_kind) in enumerate(entry):
+            shift[number, position], kind[number, position] = difference, character_kind
     pages, page_of = np.unique(entries.reshape(-1, PAGE), axis=0, return_inverse=True)
     return CharacterTable(page_of.astype(np.int32).ravel(), pages.astype(np.int32), shift, kind)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+from tff_re.comparison.costs import in_words
 from tff_re.comparison.estimate import Estimate
 from tff_re.comparison.suite import run_folder, sweep_folder
 from tff_re.comparison.sweep import Sweep
-from tff_re.pages.run_facts import in_words
 
 
 def suite(tuning=None):

@@ -35,6 +35,10 @@ class Refuse(importlib.abc.MetaPathFinder):
 sys.meta_path.insert(0, Refuse())
 import functools
 import tensorflow as tf
+try:
+    import tf_keras as keras
+except ImportError:
+    keras = tf.keras
 load = functools.cache(tf.saved_model.load)
 for folder, signature, inputs, keras, with_text in json.load(open(sys.argv[1], encoding="utf-8")):
     if with_text:
@@ -44,7 +48,7 @@ for folder, signature, inputs, keras, with_text in json.load(open(sys.argv[1], e
     answer = load(folder + "/saved_model").signatures[signature](**inputs)["probabilities"]
     answers = [answer.numpy().tolist()]
     if keras:
-        model, (values,) = tf.keras.models.load_model(folder + "/model.keras"), inputs.values()
+        model, (values,) = keras.models.load_model(folder + "/model.keras"), inputs.values()
         answers.append(model(values)["probabilities"].numpy().tolist())
         answers.append(model.predict(values, verbose=0)["probabilities"].tolist())
     print(json.dumps(answers))
@@ -107,7 +111,8 @@ def foreign_answers_are_right(python, folder, tasks):
     done = subprocess.run(
         [python, "-I", "-c", FOREIGN, str(folder / "tasks.json")],
         cwd=folder,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        env={name: value for name, value in os.environ.items() if name != "TF_USE_LEGACY_KERAS"}
+        | {"TF_CPP_MIN_LOG_LEVEL": "3"},
         capture_output=True,
         text=True,
         timeout=600,

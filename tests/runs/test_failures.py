@@ -34,7 +34,7 @@ from tff_re.runs.reading import read_answers, read_history
 from tff_re.runs.results import write_results
 from tff_re.runs.run import train_run
 from tff_re.runs.training import participation, sample_clients, train
-from tff_re.runtime import ComputationFailed, WorkerDied, open_runtime
+from tff_re.runtime import ComputationFailed, WorkerDied
 from tff_re.runtime.in_process.stages import ClientPass
 
 ALL = ("failures.dropout=0.2", "failures.late=0.1", "failures.crash_after_update=0.1")
@@ -46,13 +46,6 @@ def _built_once(runtime):
     with pytest.MonkeyPatch.context() as patch:
         share_computations(patch, runtime)
         yield
-
-
-@pytest.fixture(scope="module")
-def here(tmp_path_factory):
-    """The in-process runtime."""
-    with open_runtime("in-process", log_path=tmp_path_factory.mktemp("here") / "log", threads=2) as opened:
-        yield opened
 
 
 def run(folder, runtime, *overrides, **options):

@@ -10,7 +10,6 @@ from collections import OrderedDict
 import numpy as np
 import pytest
 
-from computations import federated as tff
 from computations.federated_algorithm import recompose
 from computations.server_updates import gradient_step
 from tests.runs.resuming import assert_same_files, resumed_after
@@ -21,7 +20,6 @@ from tff_re.runs.features.base import Feature
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.reading import read_history
 from tff_re.runs.run import train_run
-from tff_re.runtime import open_runtime
 
 PLAN = ("description=toy", "training.rounds=5")
 
@@ -86,14 +84,7 @@ def _registered():
         yield
 
 
-@pytest.fixture(scope="module")
-def here(tmp_path_factory):
-    with open_runtime("in-process", log_path=tmp_path_factory.mktemp("here") / "log", threads=1) as opened:
-        yield opened
-
-
 def run(folder, runtime, *overrides, **options):
-    tff.framework.set_default_context(runtime.context)
     return train_run(tiny(*overrides), folder, runtime=runtime, builder=builder(), details=False, **options)
 
 

@@ -81,7 +81,7 @@ def test_sites_with_classes_that_the_old_run_does_not_have(two, monkeypatch, tmp
     with monkeypatch.context() as patch:
         first = start_of(RunFolder(tmp_path / "three"), copy, DataPaths(), builder_of=finished_builder)
         fewer = dataclasses.replace(first, form={**first.form, "classes": first.form["classes"][:1]})
-        patch.setattr("tff_re.sites.run.start_of", lambda *arguments, **options: fewer)
+        patch.setattr("tff_re.runs.run.start_of", lambda *arguments, **options: fewer)
         with pytest.raises(UserError, match=r"cannot start from two: the sites hold classes that it does not have"):
             train(federation_of(files, NAMES), tmp_path / "three", recipe_of(*RECIPE), from_run=copy)
     assert not (tmp_path / "three").exists()

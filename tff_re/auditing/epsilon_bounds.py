@@ -13,7 +13,7 @@ from tff_re.auditing.sections import CONFIDENCE
 
 RESAMPLES = 300
 ORDERS = 10
-"""At so many of the canaries' own cosines a threshold is tried."""
+"""Number of the canaries' cosines that are tried as thresholds."""
 
 
 def epsilon_of_normals(mean0: float, std0: float, mean1: float, std1: float, delta: float) -> float:

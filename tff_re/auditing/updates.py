@@ -105,7 +105,7 @@ def _words(
     inputs = experiment.prepared.inputs
     _, everybody = arranged(experiment, "train")
     all_ids = np.concatenate([words_of(inputs, examples) for examples in everybody])
-    left_out, pictured = everywhere(all_ids, rows.size, isinstance(inputs, TokenInput)), out / "words.png"
+    left_out, picture = everywhere(all_ids, rows.size, isinstance(inputs, TokenInput)), out / "words.png"
     present = [presence(words_of(inputs, examples), rows.size) for examples in client_examples]
     table, csv = [], [["client", "weights", "words", "rows_changed", "precision", "recall", "ranking_auc"]]
     numbers: dict[str, object] = {"weight": rows.name, "why": rows.why}
@@ -115,16 +115,16 @@ def _words(
             for update, there in zip(updates, present, strict=True)
         ]
         csv += [
-            [name, when, t.words, t.changed, t.precision, t.recall, t.ranking]
-            for name, t in zip(names, revealed, strict=True)
+            [name, when, r.words, r.changed, r.precision, r.recall, r.ranking]
+            for name, r in zip(names, revealed, strict=True)
         ]
         precision, recall = _pooled(revealed)
-        ranking = _mean_of_known([t.ranking for t in revealed])
+        ranking = _mean_of_known([r.ranking for r in revealed])
         numbers[when] = {**precision, **recall, "ranking_auc": ranking, "clients": len(revealed)}
         table.append([when, *_cells(precision, recall), _ranked(ranking)])
         if when == "finished model":
-            words_png(pictured, names, [t.precision for t in revealed], [t.recall for t in revealed])
-            chance = share(sum(t.words for t in revealed), len(revealed) * int((~left_out).sum()))
+            words_png(picture, names, [r.precision for r in revealed], [r.recall for r in revealed])
+            chance = share(sum(r.words for r in revealed), len(revealed) * int((~left_out).sum()))
             cover = advice.word_rows
             numbers["noised"] = noised = _all_changed(revealed, int((~left_out).sum()))
             section.findings += (
@@ -157,7 +157,7 @@ def _words(
             table,
         )
     )
-    section.pictures.append((pictured, "Words read from each client's update; clients in the order of words.csv"))
+    section.pictures.append((picture, "Words read from each client's update; clients in the order of words.csv"))
     section.files["words.csv"] = csv
     section.numbers["words"] = numbers
     section.results.append(
@@ -183,7 +183,7 @@ def _known(value: float) -> float | None:
 
 def _pooled(revealed: list[RevealedWords]) -> tuple[dict, dict]:
     """Precision and recall over all clients' words, each with its interval."""
-    right, changed, words = (sum(getattr(t, name) for t in revealed) for name in ("right", "changed", "words"))
+    right, changed, words = (sum(getattr(r, name) for r in revealed) for name in ("right", "changed", "words"))
     return (
         {"precision": share(right, changed), "precision_interval": exact_interval(right, changed)},
         {"recall": share(right, words), "recall_interval": exact_interval(right, words)},
@@ -271,9 +271,9 @@ def _labels(section: Section, run: FinishedRun, names: list[str], client_example
     numbers: dict[str, object] = {"guess": guess, "labels": len(prepared.label_names)}
     for when, updates in updates_of.items():
         revealed = [revealed_labels(update[index], count) for update, count in zip(updates, counts, strict=True)]
-        csv += [[name, when, t.correlation, int(t.hit)] for name, t in zip(names, revealed, strict=True)]
-        hits = sum(t.hit for t in revealed)
-        mean = _mean_of_known([t.correlation for t in revealed])
+        csv += [[name, when, r.correlation, int(r.hit)] for name, r in zip(names, revealed, strict=True)]
+        hits = sum(r.hit for r in revealed)
+        mean = _mean_of_known([r.correlation for r in revealed])
         interval = exact_interval(hits, len(revealed))
         numbers[when] = {"hit_rate": share(hits, len(revealed)), "interval": interval, "correlation": mean}
         low, high = interval

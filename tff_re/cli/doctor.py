@@ -131,12 +131,10 @@ def _computes(name: str, clients_at_once: str, remedy: str) -> Finding:
                 value = f"starts and computes ({time.perf_counter() - began:.1f} s with its imports), "
                 description = runtime.describe()
                 value += f"{description[clients_at_once]} clients side by side"
-                if "private" in description:
-                    value += (
-                        ", in a network of its own"
-                        if description["private"]
-                        else f"; {exposure(description['why_exposed'])}"
-                    )
+                if description.get("private"):
+                    value += ", in a network of its own"
+                elif "private" in description:
+                    value += f"; {exposure(description['why_exposed'])}"
         except RuntimeProblem as error:
             return Finding(f"runtime '{name}'", str(error), False, str(error))
     return Finding(f"runtime '{name}'", value, good, remedy)

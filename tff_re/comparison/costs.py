@@ -1,4 +1,4 @@
-"""What a run has sent, done and taken, from its history and timings; imports no TensorFlow."""
+"""Bytes, local steps and seconds of a run, from its history and timings; imports no TensorFlow."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import statistics
 import time
 from collections.abc import Callable
@@ -93,12 +92,13 @@ class Estimate:
 
 def _unfinished(sweep: Sweep, out: Path) -> int:
     """The number of a sweep's runs that neither finished nor diverged."""
-    left = 0
-    for (entry, settings), seed in itertools.product(sweep.settings.items(), sweep.seeds):
-        for setting in range(len(settings)):
-            folder = RunFolder(sweep_folder(out, entry, setting, seed))
-            left += not (folder.summary.exists() or folder.diverged.exists())
-    return left
+    folders = (
+        RunFolder(sweep_folder(out, entry, setting, seed))
+        for entry, settings in sweep.settings.items()
+        for setting in range(len(settings))
+        for seed in sweep.seeds
+    )
+    return sum(not (folder.summary.exists() or folder.diverged.exists()) for folder in folders)
 
 
 def _timed(folder: RunFolder) -> float:

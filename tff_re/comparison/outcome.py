@@ -199,8 +199,9 @@ def _outcome(recipe: Recipe, folder: RunFolder, history: list[dict[str, float]],
 
 
 def _finished(recipe: Recipe, folder: RunFolder, builder: ExperimentBuilder) -> Outcome | None:
-    """The outcome of a finished run, from its folder alone; None if it is not finished, is another run, or files in it
-    were changed: resuming the run repairs or refuses them."""
+    """The outcome of a finished run, only from its folder; None if it is not finished, is another run, or files in it
+    were changed: resuming the run repairs or refuses them. Raises UserError for a run of the other stack."""
+    folder.require_stack()
     if not (folder.summary.exists() and folder.recipe.exists() and is_as_it_was(folder)):
         return None
     if folder.recipe.read_bytes() != recipe.to_toml().encode("utf-8"):

@@ -1,4 +1,4 @@
-"""comparison.json: what a comparison leaves for its page."""
+"""comparison.json: the record from which a comparison's page is made."""
 
 from __future__ import annotations
 

@@ -356,15 +356,15 @@ def _judged_claim(claim: ClaimOptions, rows: list[ComparisonRow], entries: list[
     if ours is None or base is None:
         return None
     factor, digits = scale(ours)
-    values = {"best": first_values(rows, claim.metric), "final": "final"}
+    words = {"best": first_values(rows, claim.metric), "final": "final"}
     said = []
-    for which, which_value in values.items():
+    for which, word in words.items():
         if (difference := ours.difference(base, which)) is None:
             return None
         interval = ""
         if difference.low is not None:
             interval = f" ({difference.low * factor:+.{digits}f} to {difference.high * factor:+.{digits}f})"
         judged = against_published(difference.low, difference.high, claim.published, difference.n)
-        said.append(f"{which_value} {difference.mean * factor:+.{digits}f}{interval}: {judged}")
+        said.append(f"{word} {difference.mean * factor:+.{digits}f}{interval}: {judged}")
     pair = f"{row_of[claim.method].algorithm} − {row_of[claim.baseline].algorithm}"
     return f"{pair}, {claim.metric}, published {claim.published * factor:+.{digits}f}; {'; '.join(said)}."

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
+from computations.stack import KERAS
 from tff_re.exporting.layout import (
     DEFAULT_SIGNATURE,
     ENCODING_FILE,
@@ -19,6 +20,12 @@ from tff_re.exporting.layout import (
 
 if TYPE_CHECKING:
     from tff_re.exporting.kind import Kind
+
+_KERAS_IMPORTS, _LOAD_KERAS = {
+    "keras": ("", "tf.keras.models.load_model"),
+    "tf-keras": ("import tf_keras\n", "tf_keras.models.load_model"),  # TensorFlow's own is Keras 3 by then
+}[KERAS]
+"""How a reader of the card loads a file of the Keras that wrote it."""
 
 MEASURES = {"accuracy": "accuracy", "f1": "F1"}
 """What a form is measured by -> its name for readers."""
@@ -37,7 +44,7 @@ _USE = """## Use with {title}
 ```python
 import json
 import tensorflow as tf
-{before}model = {load}
+{imports}{before}model = {load}
 labels = json.load(open("{labels}", encoding="utf-8"))
 probabilities = {call}({example})["probabilities"].numpy()
 print(labels[probabilities[0].argmax()], probabilities[0].max())
@@ -85,7 +92,7 @@ _FILES_KERAS = """## Use with Keras
 ```python
 import tensorflow as tf
 import {layers}  # the model's layers
-model = tf.keras.models.load_model("{keras_file}")
+{imports}model = {loader}("{keras_file}")
 {arrays}
 probabilities = model(arrays)["probabilities"].numpy()
 print(probabilities.shape)  # {shape}
@@ -216,15 +223,16 @@ def uses(description: Mapping[str, Any], saved_model: Use, keras: Use) -> list[s
     """
     forms, parts = description["forms"], []
     called = f'model.signatures["{DEFAULT_SIGNATURE}"]'
-    for name, title, loader, call, use in (
-        (SAVED_MODEL_FOLDER, "TensorFlow alone", "tf.saved_model.load", called, saved_model),
-        (KERAS_FILE, "Keras", "tf.keras.models.load_model", "model", keras),
+    for name, title, imports, loader, call, use in (
+        (SAVED_MODEL_FOLDER, "TensorFlow alone", "", "tf.saved_model.load", called, saved_model),
+        (KERAS_FILE, "Keras", _KERAS_IMPORTS, _LOAD_KERAS, "model", keras),
     ):
         if name in forms and use.before is None:
             parts.append(f"## Use with {title}\n\n{use.explanation}\n")
         elif name in forms:
             load = f'{loader}("{name}")'
-            parts.append(_USE.format(title=title, load=load, call=call, labels=LABELS_FILE, **vars(use)))
+            code = {"imports": imports, "load": load, "call": call, "labels": LABELS_FILE}
+            parts.append(_USE.format(title=title, **code, **vars(use)))
     parts += _float16(forms, "signatures")
     if TFLITE_FILE in forms:
         names = ", ".join(description["arrays"])
@@ -248,7 +256,8 @@ def file_uses(description: Mapping[str, Any], *, layers: Sequence[str], explanat
         common = {"folder": SAVED_MODEL_FOLDER, "signature": DEFAULT_SIGNATURE, "explanation": explanation}
         parts.append(_FILES_SAVED_MODEL.format(**common, **use))
     if KERAS_FILE in forms:
-        parts.append(_FILES_KERAS.format(keras_file=KERAS_FILE, layers=", ".join(layers), **use))
+        code = {"imports": _KERAS_IMPORTS, "loader": _LOAD_KERAS, "layers": ", ".join(layers)}
+        parts.append(_FILES_KERAS.format(keras_file=KERAS_FILE, **code, **use))
         if SAVED_MODEL_FOLDER not in forms:
             parts.append(explanation + "\n")
     return parts + _float16(forms, "signature")

@@ -131,23 +131,23 @@ def export_model(
     with places.new_folder(folder) as draft:
         half = _write_forms(draft, form, formats, quantise, tflite)
         labelled = probes if all(hasattr(probe, "label") for probe in probes) else ()
-        description = _description(model_name, options, form, labels, details)
-        description["forms"] = verified(
-            draft, form, half, labelled, labels, details.get("threshold", DEFAULT_THRESHOLD)
-        )
+        forms = verified(draft, form, half, labelled, labels, details.get("threshold", DEFAULT_THRESHOLD))
+        description = _description(model_name, options, form, labels, forms, details)
         if options != model_options:
             as_trained = _models(form_of, model_name, model_options, inputs, len(labels), weights)
+            measured = difference_of_precisions(form, form_of(*as_trained, inputs, encoding, probes), labelled)
             precisions = {"trained": model_options.precision, "exported": EXPORTED_PRECISION}
-            mixed = form_of(*as_trained, inputs, encoding, probes)
-            description["precision"] = {**precisions, **difference_of_precisions(form, mixed, labelled)}
+            description["precision"] = precisions | measured
         _write_texts(draft, description, labels, form.encoding_json, card(description, labels, kind), files or {})
         write_digests(draft)
         _check_written(draft, trust)
     return folder
 
 
-def _description(model_name: str, options: Any, form: Form, labels: list[str], details: Any) -> dict[str, Any]:
-    """What export.json says, without what was measured on the files."""
+def _description(
+    model_name: str, options: Any, form: Form, labels: list[str], forms: Mapping[str, Any], details: Any
+) -> dict[str, Any]:
+    """What export.json says; `forms`: what was measured on the files."""
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -156,19 +156,19 @@ def _description(model_name: str, options: Any, form: Form, labels: list[str], d
         "input": dict(form.source),
         "arrays": list(form.core_specs),
         "classes": len(labels),
-        "forms": {},
+        "forms": forms,
         "details": details,
         "versions": _versions(),
     }
 
 
 def _write_forms(draft: Path, form: Form, formats: str, quantise: str | None, tflite: bool) -> Any:
-    """Writes the models; the quantised one, None without."""
+    """Writes the models; returns the quantised core, or None."""
+    half, half_weights = form.halved() if quantise else (None, None)  # first: it refuses weights beyond float16
     if formats != "saved_model":
         save_keras(form.keras_model, draft / KERAS_FILE)
     if formats != "keras":
         write_saved_model(draft / SAVED_MODEL_FOLDER, form.endpoints(form.core), form.resources)
-    half, half_weights = form.halved() if quantise else (None, None)
     if half is not None:
         write_saved_model(draft / FLOAT16_FOLDER, form.endpoints(half), [half_weights, *form.tables])
     if tflite:
@@ -179,7 +179,7 @@ def _write_forms(draft: Path, form: Form, formats: str, quantise: str | None, tf
 def _write_texts(
     draft: Path, description: Mapping[str, Any], labels: list[str], encoding: str, card: str, files: Mapping[str, str]
 ) -> None:
-    """Writes the files of text beside the models."""
+    """Writes the text files next to the models."""
     places.write(draft / LABELS_FILE, json.dumps(labels, ensure_ascii=False, indent=1))
     places.write(draft / ENCODING_FILE, encoding)
     places.write(draft / DESCRIPTION_FILE, json.dumps(description, ensure_ascii=False, indent=1, allow_nan=False))

@@ -1,1 +1,1 @@
-"""One HTML page of a run or of a comparison, from its folder alone; imports no TensorFlow."""
+"""One HTML page of a run or of a comparison, made only from its folder; imports no TensorFlow."""

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from tff_re.comparison.record import RECORD, read_record
+from tff_re.comparison.verdicts import VERDICTS
 from tff_re.errors import UserError
 from tff_re.pages import charts
-from tff_re.pages.page import VERDICTS, Block, Chart, Code, Facts, Heading, Items, Section, Table, Words, page
+from tff_re.pages.page import Block, Chart, Code, Facts, Heading, Items, Section, Table, Words, page
 from tff_re.pages.run_page import environment_facts, made_by, partition_blocks, percent_text
 from tff_re.runs.reading import read_json, read_table, read_text
 
@@ -140,11 +141,9 @@ def _over(metric: str, series: Mapping[str, Sequence[Sequence[Any]]], over: str,
 
 
 def _compared_classes(folders: Mapping[str, Sequence[Path]]) -> list[Block]:
-    f1_of = {name: _mean_over(runs, "classes.csv", "class", "f1") for name, runs in folders.items()}
-    f1_of = {name: values for name, values in f1_of.items() if values}
+    f1_of, labels = _means(folders, "classes.csv", "class", "f1")
     if not f1_of:
         return []
-    labels = list(dict.fromkeys(label for values in f1_of.values() for label in values))
     matrix = [[values.get(label, math.nan) for label in labels] for values in f1_of.values()]
     ways = {"row_title": "row", "column_title": "class", "value": "F1", "percent": True}
     rows = [
@@ -159,11 +158,9 @@ def _compared_classes(folders: Mapping[str, Sequence[Path]]) -> list[Block]:
 
 
 def _compared_clients(folders: Mapping[str, Sequence[Path]]) -> list[Block]:
-    accuracy_of = {name: _mean_over(runs, "clients.csv", "client", "accuracy") for name, runs in folders.items()}
-    accuracy_of = {name: values for name, values in accuracy_of.items() if values}
+    accuracy_of, clients = _means(folders, "clients.csv", "client", "accuracy")
     if not accuracy_of:
         return []
-    clients = list(dict.fromkeys(client for values in accuracy_of.values() for client in values))
     series = {name: [values.get(client, math.nan) for client in clients] for name, values in accuracy_of.items()}
     rows = [
         [
@@ -178,6 +175,15 @@ def _compared_clients(folders: Mapping[str, Sequence[Path]]) -> list[Block]:
         Chart(charts.dots(clients, series, "client", "accuracy"), "Accuracy by client"),
         Table(["row", "worst client", "median", "best", "below 50 %"], rows),
     ]
+
+
+def _means(
+    folders: Mapping[str, Sequence[Path]], file: str, key: str, value: str
+) -> tuple[dict[str, dict[str, float]], list[str]]:
+    """(row -> class or client -> mean over the seeds, only of rows that have any; all classes or clients, in order)."""
+    means = {name: _mean_over(runs, file, key, value) for name, runs in folders.items()}
+    means = {name: values for name, values in means.items() if values}
+    return means, list(dict.fromkeys(label for values in means.values() for label in values))
 
 
 def _mean_over(runs: Sequence[Path], file: str, key: str, value: str) -> dict[str, float]:

@@ -9,10 +9,8 @@ from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
 
+from tff_re.comparison.verdicts import VERDICTS
 from tff_re.pages.charts import embedded
-
-VERDICTS = ("gain", "loss", "open")
-"""Cells that are marked, not only coloured: a page may be printed in black."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +112,7 @@ def page(title: str, subtitle: str, sections: Sequence[Section], made_by: str) -
         made_by=made_by,
         script=script,
         chart=lambda block: charts[id(block.figure)],
-        verdicts=VERDICTS,
+        verdicts=VERDICTS,  # marked, not only coloured: a page may be printed in black
     )
 
 

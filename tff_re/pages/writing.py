@@ -1,4 +1,4 @@
-"""Writing the page of a folder, whichever of the two it is: no data, no text of a patient."""
+"""Writes the HTML page of a run's or a comparison's folder. It holds no data and no patient's text."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def markdown(algorithms: Collection[str] | None = None) -> str:
         lines += [f"## [{section}]", ""]
         if table.chooses:
             lines += ["`name` chooses; the other keys are those of the choice.", ""]
-        elif table.if_left_out is None:
+        elif table.default is None and not table.required:
             lines += ["May be left out.", ""]
         for name, cls in choices(section).items():
             if section != "algorithm" or algorithms is None or name in algorithms:

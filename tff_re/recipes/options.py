@@ -92,17 +92,17 @@ class DataStatement:
 
 def notes(baseline: BaselineOptions | None, personalise: PersonaliseOptions | None) -> tuple[str, ...]:
     """What every output of a run says of these tables."""
-    notes_of_tables = []
+    lines = []
     if baseline is not None:
-        notes_of_tables.append(
+        lines.append(
             {
                 "local": "every client trains a model of its own in every round; nothing is sent",
                 "pooled": "one client has all training examples; nothing is federated",
             }[baseline.kind]
         )
     if personalise is not None and personalise.local_head:
-        notes_of_tables.append("every client keeps a head of its own, which is never sent")
+        lines.append("every client keeps a head of its own, which is never sent")
     if personalise is not None and personalise.epochs:
         layers = {"all": "all trained weights", "head": "the head", "adapter": "the adapter"}[personalise.layers]
-        notes_of_tables.append(f"personal: after {personalise.epochs} epochs of fine-tuning {layers} at each client")
-    return tuple(notes_of_tables)
+        lines.append(f"personal: after {personalise.epochs} epochs of fine-tuning {layers} at each client")
+    return tuple(lines)

@@ -177,7 +177,7 @@ def _last(cause: BaseException) -> str:
     """The message of the innermost exception of a group."""
     while getattr(cause, "exceptions", None):
         cause = cause.exceptions[0]
-    return str(cause.args[0] if len(cause.args) > 1 else cause)  # attrs' errors have the value and more behind the text
+    return str(cause.args[0] if len(cause.args) > 1 else cause)  # attrs' errors have the value and more after the text
 
 
 def to_table(value) -> dict:

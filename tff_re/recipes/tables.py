@@ -14,8 +14,6 @@ from tff_re.recipes.source_keys import keys_in
 from tff_re.recipes.structuring import structure
 from tff_re.recipes.training_options import EvaluationOptions, FailureOptions, TrainingOptions
 
-REQUIRED = object()
-
 
 @dataclass(frozen=True)
 class Table:
@@ -23,13 +21,15 @@ class Table:
 
     Attributes:
       options: gives the class of its keys; where the key `name` chooses it, name -> a function that gives it.
-      if_left_out: what a recipe has without the table (its keys also complete one); None: no such table.
+      default: the table that a recipe without it has; it also fills in missing keys. None: there is none.
+      required: whether every recipe has the table.
       chooses: whether the key `name` chooses the class.
-      keys: of a table whose class imports TensorFlow: gives all keys that it can have, without importing it.
+      keys: gives all keys that the table can have, without importing TensorFlow; None if its class does not import it.
     """
 
     options: Callable[[], Any]
-    if_left_out: Mapping[str, Any] | object | None = None
+    default: Mapping[str, Any] | None = None
+    required: bool = False
     chooses: bool = False
     keys: Callable[[], Collection[str]] | None = None
 
@@ -53,7 +53,7 @@ class Table:
             return "", table
         if not isinstance(table, dict):
             raise UserError(f"{source}: [{section}] must be a table with a name, got {table!r}")
-        options = {**(self.if_left_out if isinstance(self.if_left_out, dict) else {}), **table}
+        options = {**(self.default or {}), **table}
         if "name" not in options:
             raise UserError(f"{source}: the key '{section}.name' is missing")
         name = options.pop("name")
@@ -112,10 +112,10 @@ def _server_optimizer() -> type:
 
 
 TABLES = {
-    "task": Table(_tasks, REQUIRED, chooses=True),
+    "task": Table(_tasks, required=True, chooses=True),
     "partition": Table(_partitioners, {"name": "natural"}, chooses=True),
-    "model": Table(_models, REQUIRED, chooses=True, keys=lambda: keys_in("tff_re/models")),
-    "algorithm": Table(_algorithms, REQUIRED, chooses=True, keys=lambda: keys_in("computations/algorithms")),
+    "model": Table(_models, required=True, chooses=True, keys=lambda: keys_in("tff_re/models")),
+    "algorithm": Table(_algorithms, required=True, chooses=True, keys=lambda: keys_in("computations/algorithms")),
     "client_model": Table(_models, chooses=True, keys=lambda: keys_in("tff_re/models")),
     "training": Table(lambda: TrainingOptions, {}),
     "evaluation": Table(lambda: EvaluationOptions, {}),
@@ -140,13 +140,13 @@ def choices(section: str) -> dict[str, type]:
 def read_tables(recipe_table: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Name -> what `Table.read` gives, of all tables; None for one that is left out.
 
-    What can be told without TensorFlow is refused before it is imported.
+    Errors that can be found without TensorFlow are raised before it is imported.
 
     Raises:
       UserError: a table is missing, or a name, key or value is not valid.
     """
     for name, table in TABLES.items():
-        if table.if_left_out is REQUIRED and name not in recipe_table:
+        if table.required and name not in recipe_table:
             raise UserError(f"{source}: the table [{name}] is missing")
     for name in _WITH_TENSORFLOW:
         if name in recipe_table and "tensorflow" not in sys.modules:
@@ -154,22 +154,20 @@ def read_tables(recipe_table: Mapping[str, Any], source: str) -> dict[str, Any]:
     tables: dict[str, Any] = {}
     for name in sorted(TABLES, key=lambda name: name in _WITH_TENSORFLOW):
         table = TABLES[name]
-        left_out = name not in recipe_table
-        tables[name] = None
-        if not left_out or table.if_left_out is not None:
-            tables[name] = table.read(table.if_left_out if left_out else recipe_table[name], name, source)
+        with_default = recipe_table if table.default is None else {name: table.default, **recipe_table}
+        tables[name] = table.read(with_default[name], name, source) if name in with_default else None
     _require_learning(tables["algorithm"], source)
     return tables
 
 
 _WITH_TENSORFLOW = tuple(name for name, table in TABLES.items() if table.keys)
-"""Tables whose classes import it."""
+"""Tables whose classes import TensorFlow."""
 
 
 def _check(table: Table, value: Any, section: str, source: str) -> None:
     """Refuses a name or key that no class has."""
     _, options = table.named(value, section, source, known=section != "algorithm")
-    if table.keys is None or not isinstance(options, dict):
+    if not isinstance(options, dict):
         return
     for key in sorted(options.keys() - table.keys()):
         hint = nearest(key, table.keys())

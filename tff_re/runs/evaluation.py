@@ -89,24 +89,24 @@ class Evaluator:
         return self.combine(counted)
 
     def _of_those_that_do_not_fail(self, weights) -> Evaluation:
-        places, tolerated = list(range(len(self.clients))), self._training.tolerated_failures
+        everyone, tolerated = list(range(len(self.clients))), self._training.tolerated_failures
         # Where the worker died, the caller starts it again.
         counted, failed = without_failing(
             lambda indices: self._computation(weights, [self._examples[index] for index in indices]),
-            places,
+            everyone,
             tolerated,
             (ComputationFailed,),
         )
-        indices = [index for index in places if index not in failed]
+        answered = [index for index in everyone if index not in failed]
         if counted is not None:
             finite = [all(np.isfinite(value).all() for value in statistics.values()) for statistics in counted]
             if any(finite):  # else it is the model's fault
-                failed |= {index: NOT_FINITE for index, good in zip(indices, finite, strict=True) if not good}
+                failed |= {index: NOT_FINITE for index, good in zip(answered, finite, strict=True) if not good}
                 counted = [statistics for statistics, good in zip(counted, finite, strict=True) if good]
         if len(failed) > tolerated:
             named = {self.clients[index]: outcome for index, outcome in sorted(failed.items())}
             raise UserError(f"the evaluations on {self._split} examples {too_many(named, self._training)}")
-        evaluation = self.combine(counted, [self.clients[index] for index in places if index not in failed])
+        evaluation = self.combine(counted, [self.clients[index] for index in everyone if index not in failed])
         evaluation.metrics[FAILED] = float(len(failed))
         return evaluation
 

@@ -25,7 +25,7 @@ from tff_re.runtime import Runtime, open_runtime
 from tff_re.tasks.data_paths import DataPaths
 
 BuilderOf = Callable[[RunFolder, Recipe, DataPaths], ExperimentBuilder]
-"""Builds the experiment of a finished run, of its folder, its recipe and where its data are."""
+"""(folder, recipe, data paths) -> the builder of a finished run's experiment."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def open_run(
       only_read: the caller writes nothing into the folder, so that a read-only folder is enough.
       last: the weights are those of the last round, also where a round was chosen on dev.
       own_models: whether the caller can work with a run whose clients have a model each, see `Result.weights`.
-      builder_of: builds the experiment of runs whose examples may lie at sites; None: the caller needs them here.
+      builder_of: gives the builder, for callers that need no examples; None: the examples must be on this machine.
 
     Raises:
       UserError: no run there, or none with a checkpoint; DataError: its data are missing.
@@ -87,8 +87,7 @@ def open_run(
             data_paths = dataclasses.replace(data_paths, words=start.words)
         opened = runtime if isinstance(runtime, Runtime) else open_runtime(runtime, log_path=folder.log)
         with folder.locked(), writing(folder.path), opened:
-            make = builder_of or (lambda folder, recipe, data_paths: ExperimentBuilder(data_paths))
-            builder = make(folder, recipe, data_paths)
+            builder = ExperimentBuilder(data_paths) if builder_of is None else builder_of(folder, recipe, data_paths)
             experiment = builder.build(recipe, trains=False)
             if start is not None:
                 experiment = start.with_notes(experiment)

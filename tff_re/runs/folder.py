@@ -116,7 +116,7 @@ class RunFolder:
                 )
             if not resume:
                 raise UserError(f"{self.path}: holds this run already; continue it with --resume or give another --out")
-            self._require_stack()
+            self.require_stack()
         else:
             # These are left by a kill while the folder was begun.
             left = {path for name in STARTS for path in self.path.glob(name)}
@@ -136,9 +136,12 @@ class RunFolder:
             with permissions():
                 write_text(self.environment, json.dumps(environment(), indent=2) + "\n")
 
-    def _require_stack(self) -> None:
+    def require_stack(self) -> None:
         """Raises UserError if the run was begun on the other stack, whose checkpoints and last digits differ."""
-        versions = json.loads(self.environment.read_text("utf-8")) if self.environment.exists() else {}
+        try:
+            versions = json.loads(self.environment.read_text("utf-8")) if self.environment.exists() else {}
+        except ValueError:
+            raise UserError(f"{self.environment}: is damaged (no JSON); put it back") from None
         begun = [stack for stack, name in DISTRIBUTIONS.items() if name in versions]
         if begun and STACK not in begun:
             raise UserError(

@@ -68,9 +68,38 @@ def train_run(
     runtime: str | Runtime = DEFAULT_RUNTIME,
     **options: Any,
 ) -> tuple[Experiment, Result]:
-    """Trains a recipe into a folder, as a simulation in this process; `builder` and `runtime` as of `Simulation`,
-    `options` as of `run_in`."""
+    """Trains a recipe into a folder, as a simulation.
+
+    `runtime` and `builder` are those of `Simulation`, `options` those of `run_in`.
+    """
     return run_in(Simulation(runtime, builder), recipe, out, **options)
+
+
+def train_in(
+    setup: Setup,
+    recipe: Recipe,
+    out: Path,
+    *,
+    data_paths: DataPaths | None = None,
+    resume: bool = False,
+    from_run: Path | None = None,
+    last: bool = False,
+    builder_of: BuilderOf | None = None,
+    **options: Any,
+) -> tuple[Experiment, Result]:
+    """Trains a recipe into a folder, maybe from another run's weights.
+
+    Args:
+      from_run, last, builder_of: see `start_of`.
+      options: those of `run_in`.
+
+    Raises:
+      UserError, DataError: see `Setup.check`, `start_of` and `run_in`.
+    """
+    folder, data_paths = RunFolder(out), data_paths or DataPaths()
+    setup.check(folder, data_paths, resume=resume)
+    start = start_of(folder, from_run, data_paths, resume=resume, last=last, builder_of=builder_of)
+    return run_in(setup, recipe, out, data_paths=data_paths, resume=resume, start=start, **options)
 
 
 def run_in(

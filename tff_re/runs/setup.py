@@ -1,4 +1,4 @@
-"""How a run gets its experiment and its runtime: `Setup`, and that of a simulation; of sites see `tff_re.sites.run`."""
+"""How a run gets its experiment and its runtime: `Setup` and `Simulation`; for sites `tff_re.sites.run.AcrossSites`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tff_re.tasks.data_paths import DataPaths
 
 
 class Setup:
-    """Where the data of a run are, and where it is computed. `run_in` calls the methods in this order."""
+    """Where the data of a run are, and where it is computed. `train_in` calls the methods in this order."""
 
     def check(self, folder: RunFolder, data_paths: DataPaths, *, resume: bool) -> None:
         """Raises UserError if the run in the folder, or a path, does not fit."""
@@ -46,7 +46,7 @@ class Setup:
 
 
 class Simulation(Setup):
-    """All data are here, and the clients are computed one after another.
+    """All data are on this machine; the clients are simulated.
 
     Args:
       runtime: its name, or one that is open.

@@ -15,7 +15,7 @@ from tff_re.runs.experiment import Experiment
 from tff_re.runs.finished import FinishedRun, open_run
 from tff_re.runs.folder import RunFolder, write_text
 from tff_re.runs.reading import read_table
-from tff_re.runs.run import run_in, start_of
+from tff_re.runs.run import train_in
 from tff_re.runs.setup import Setup
 from tff_re.runs.training import Result
 from tff_re.runtime.errors import WorkerDied
@@ -103,11 +103,7 @@ def train_at_sites(
     out: Path,
     engine: Engine,
     *,
-    data_paths: DataPaths | None = None,
     patience: Patience | None = None,
-    resume: bool = False,
-    from_run: Path | None = None,
-    last: bool = False,
     on_line: Callable[[str], None] = _silent,
     **options: Any,
 ) -> tuple[Experiment, Result]:
@@ -115,19 +111,14 @@ def train_at_sites(
 
     Args:
       engine, patience, on_line: see `AcrossSites`.
-      data_paths: of the coordinator; no examples of clients are read.
-      from_run, last: see `start_of`. The new run has the old run's vocabulary, for which no site sends words.
-      options: as of `run_in`.
+      options: those of `train_in`. `data_paths` are the coordinator's; no examples of clients are read. With `from_run`
+        the new run has the old run's vocabulary, for which no site sends words.
 
     Raises:
       UserError: see `AcrossSites.build`.
     """
-    folder, data_paths = RunFolder(out), data_paths or DataPaths()
     setup = AcrossSites(engine, patience, on_line)
-    setup.check(folder, data_paths, resume=resume)
-    start = start_of(folder, from_run, data_paths, resume=resume, last=last, builder_of=finished_builder)
-    options |= {"data_paths": data_paths, "resume": resume, "start": start, "on_line": on_line}
-    return run_in(setup, recipe, out, **options)
+    return train_in(setup, recipe, out, on_line=on_line, builder_of=finished_builder, **options)
 
 
 def _require_sites_of(folder: RunFolder, sites: Sequence[str], named: Sequence[str]) -> None:

@@ -43,18 +43,8 @@ def test_the_rows_of_the_clients():
     assert second["y"].tolist() == [1, 2, 0, 2] and second["triple"].tolist() == [1, 2, 0, 3]
     assert second["platform"].tolist() == [1, 1, 1, 1]
     assert second["input_ids"].tolist() == [ANN_OF_BONN] * 2 + [[5, 9, 4, 10, 3, 7, 2, 8, 6, 0], ANN_OF_BONN]
-    assert second["head_start"].tolist() == [1, 1, 5, 1] and second["tail_mask"][2].tolist() == [
-        0,
-        0,
-        1,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-    ]
+    assert second["head_start"].tolist() == [1, 1, 5, 1]
+    assert second["tail_mask"][2].tolist() == [0, 0, 1, 0, 0, 0, 0, 0, 0, 0]
     assert {array.dtype for array in first.values()} == {np.dtype(np.int32)}
     for client in federated.clients:
         assert client.test.keys() == client.train.keys() and all(len(array) == 0 for array in client.test.values())

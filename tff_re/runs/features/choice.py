@@ -317,6 +317,6 @@ def _split(
 ) -> ClientExamples:
     known = prepared.partition is not None and document_of
     ids = prepared.partition.clients[client.client_id].train if known else np.arange(len(client.train[LABEL]))
-    out = dev_mask(ids, document_of if known else {}, options, seed, client.client_id)
-    train, dev = ({name: array[rows] for name, array in client.train.items()} for rows in (~out, out))
+    mask = dev_mask(ids, document_of if known else {}, options, seed, client.client_id)
+    train, dev = ({name: array[rows] for name, array in client.train.items()} for rows in (~mask, mask))
     return ClientExamples(client.client_id, train, client.test, dev)

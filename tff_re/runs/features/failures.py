@@ -100,7 +100,7 @@ class Participation:
     def attempts(self, round_num: int) -> Iterator[Attempt]:
         """The tries of a round, in order; not whether one of them is enough."""
         before: set[int] = set()
-        for number in range(1, self._max_attempts + 1):
+        for number in range(1, self._training.max_attempts + 1):
             asked = self._first(round_num) if number == 1 else self._others(round_num, number, before)
             before.update(map(int, asked))
             yield self._tried(round_num, number, asked)
@@ -156,10 +156,6 @@ class Participation:
             repeated = {index: REPEATED if outcome == COUNTED else outcome for index, outcome in outcomes.items()}
             done.append(Attempt(attempt.number, repeated))
         raise self._no_quorum(round_num, done)
-
-    @property
-    def _max_attempts(self) -> int:
-        return self._training.max_attempts
 
     def _others(self, round_num: int, number: int, before: set[int]) -> np.ndarray:
         """Places of those who are asked in a later attempt: who was not asked yet in this round, and, where these are
@@ -298,8 +294,10 @@ class Failures(Feature):
 
     def finish(self, training, result):
         """Raises UserError where [failures] let no answer count."""
+        if self.options is None:
+            return result
         history = read_history(self._folder)
-        if self.options is not None and history and all(row.get("clients/counted", 1.0) == 0 for row in history):
+        if history and all(row.get("clients/counted", 1.0) == 0 for row in history):
             raise UserError(
                 f"{self.recipe.source}: no client's answer counted in any of {len(history)} rounds, so nothing was "
                 "trained; lower [failures], or raise training.clients_per_round"
