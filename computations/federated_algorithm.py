@@ -177,8 +177,8 @@ def compose(
 ) -> FederatedAlgorithm:
     """One round: distribute the weights, work at the clients, aggregate their updates, finalize.
 
-    A finalizer that does not take only the aggregated update U also gets the server's examples, as <update=U,
-    server=S>; S is the client work's (`ClientWork.server_type`) or, where that takes none, the finalizer's own.
+    A finalizer may take the server's examples, too: it then gets <update=U, server=S> in place of the aggregated update
+    U. S is the type that the client work takes (`ClientWork.server_type`), or the finalizer's if the work takes none.
     `fixed` weights are as they were after every round, whatever the finalizer made of them.
 
     Raises:

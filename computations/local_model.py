@@ -17,6 +17,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from computations import federated as tff
+from computations.stack import KERAS_MODULE
 
 LABEL = "y"
 
@@ -80,8 +81,7 @@ def _isolated_seeds(seed: int):
 
     TensorFlow and Keras have no public way to read their seeds; these names are those of the pinned versions.
     """
-    keras_package = tf.keras.Model.__module__.partition(".")[0]  # keras, or tf_keras from TensorFlow 2.16 on
-    keras_backend = importlib.import_module(f"{keras_package}.src.backend")
+    keras_backend = importlib.import_module(f"{KERAS_MODULE}.src.backend")
     eager, keras_seeds = context.context(), keras_backend._SEED_GENERATOR
     python_state, numpy_state = random.getstate(), np.random.get_state()
     eager_state = {name: getattr(eager, name) for name in ("_seed", "_rng") if hasattr(eager, name)}

@@ -18,9 +18,9 @@ fw = tff.framework
 def native_form(computation: tff.Computation) -> tff.Computation:
     """What the execution context runs and what `round_traffic` reads; a transformer's takes half a minute to make.
 
-    On TFF's stack it is what `tff.backends.native.desugar_and_transform_to_native` makes. That optimizes the graph
-    of a TensorFlow computation anew wherever it stands, and most stand in one algorithm several times and in the next
-    one again.
+    On TFF's stack it is what `tff.backends.native.desugar_and_transform_to_native` makes. That optimizes each
+    occurrence of a TensorFlow computation, and most occur several times in an algorithm and again in the next; here
+    each is optimized once.
     """
     block, _ = fw.transform_postorder(tff.flat_block(computation), _prepared)
     return fw.ConcreteComputation(computation_proto=tff.proto_of(block), context_stack=fw.get_context_stack())
@@ -32,7 +32,7 @@ def native_block(computation: tff.Computation) -> fw.ComputationBuildingBlock:
     return native_form(computation).to_building_block()
 
 
-_MOST = 1024  # leaves that are kept
+_MAX_LEAVES = 1024  # leaves that are kept
 _cache: OrderedDict[bytes, fw.CompiledComputation] = OrderedDict()
 _lock = threading.Lock()
 
@@ -49,7 +49,7 @@ def _prepared(block: fw.ComputationBuildingBlock) -> tuple[fw.ComputationBuildin
     leaf = tff.optimized_leaf(block, _grappler())
     with _lock:
         _cache[key] = leaf
-        if len(_cache) > _MOST:
+        if len(_cache) > _MAX_LEAVES:
             _cache.popitem(last=False)
     return leaf, True
 

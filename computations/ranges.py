@@ -39,7 +39,7 @@ def refuse_unread(options: Any, needs: Mapping[str, tuple[str, tuple[str, ...]]]
 
     Args:
       options: an attrs class, at the end of its `__init__`.
-      needs: key to (another key, the choices of that one with which it is read).
+      needs: key -> (another key, the choices of that key with which the first one is read).
 
     Raises:
       ValueError: names the key and what it needs.

@@ -49,3 +49,4 @@ DISTRIBUTIONS = {stack: package.replace("_", "-") for stack, package in PACKAGES
 DISTRIBUTION = DISTRIBUTIONS[STACK]
 KERAS = {"tff": "keras", "language": "tf-keras"}[STACK]
 """What the stack and the Keras that is tf.keras are installed as."""
+KERAS_MODULE = KERAS.replace("-", "_")

@@ -96,12 +96,19 @@ def _tokenizer(value: Mapping[str, Any]) -> Any:
     problem = None
     try:
         backend = Tokenizer.from_str(json.dumps(value["tokenizer"], ensure_ascii=False))
+        _refuse_shared_ids(backend.get_vocab())
         tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, **value["special"])
         tokenizer(_RARE)  # a vocabulary that lost its unknown piece fails only at a text that needs it
         return tokenizer
     except Exception as error:  # whatever a damaged file makes of the tokenizers library
         problem = type(error).__name__
     raise DataError(f"is not the JSON of a tokenizer ({problem})", remedy="export the model again")
+
+
+def _refuse_shared_ids(vocabulary: Mapping[str, int]) -> None:
+    """Where two pieces have one id, the library keeps either at each copy, and not always the same."""
+    if len(set(vocabulary.values())) != len(vocabulary):
+        raise ValueError("two pieces have one id")
 
 
 def _check(good: bool, reason: str) -> None:

@@ -109,13 +109,13 @@ class SecureSumFactory(tff.aggregators.UnweightedAggregationFactory):
         return tff.templates.AggregationProcess(initialize, next_fn)
 
     def _with_bound(self, function, type_spec) -> tff.Computation:
-        """A computation of (value, bound), or where the bound is fixed, of the value alone."""
+        """A computation of (value, bound), or only of the value if the bound is fixed."""
         if self._quantile is not None:
             return tff.tensorflow.computation(function, type_spec, np.float32)
         return tff.tensorflow.computation(lambda value: function(value, self._bound), type_spec)
 
     def _encode(self, value, bound):
-        """What a client sends, and what is measured of it."""
+        """What a client sends, and its statistics."""
         # A total and a client's word are added before the remainder is taken.
         dtype = tf.int32 if self._modulus_bits <= 30 else tf.int64
         tensors, bound = tf.nest.flatten(value), tf.cast(bound, tf.float64)

@@ -108,7 +108,7 @@ def _private(aggregator, noise: Noise, privacy: PrivacyOptions) -> tff.aggregato
 
 
 def _without_metrics(work: ClientWork) -> ClientWork:
-    """The same work, of whose metrics nothing leaves the clients."""
+    """The same work without metrics."""
 
     def change(_, run):
         run()

@@ -18,22 +18,22 @@ from computations.local_model import LocalModel
 
 
 class OfSomeWeights(CrossEntropy):
-    """Cross-entropy that trains some weights alone: the gradients of the others are zero, which leaves both SGD's and
+    """Cross-entropy that trains only some weights: the gradients of the others are zero, which leaves both SGD's and
     Adam's weights as they are."""
 
-    def __init__(self, places: frozenset[int]):
+    def __init__(self, indices: frozenset[int]):
         """Args:
-        places: of the trained ones among the trainable weights.
+        indices: of the weights to train, among the trainable ones.
         """
-        self._places = places
+        self._indices = indices
 
     def adjust_gradients(self, client, prepared, gradients):
         pairs = enumerate(zip(gradients, client.global_weights, strict=True))
-        return [gradient if i in self._places else tf.zeros_like(weight) for i, (gradient, weight) in pairs]
+        return [gradient if i in self._indices else tf.zeros_like(weight) for i, (gradient, weight) in pairs]
 
 
 def build_fine_tuning(
-    model: LocalModel, *, optimizer: ClientOptimizer, training: LocalTraining, places: frozenset[int]
+    model: LocalModel, *, optimizer: ClientOptimizer, training: LocalTraining, indices: frozenset[int]
 ) -> tff.Computation:
     """(<weights@SERVER, clients@CLIENTS, held@CLIENTS> -> <before, after>@CLIENTS).
 
@@ -43,13 +43,13 @@ def build_fine_tuning(
     Args:
       model: of the weights.
       optimizer, training: of the clients.
-      places: of the weights that are trained among the trainable ones.
+      indices: of the weights to train, among the trainable ones.
 
     Returns:
       `clients` are <examples, seed>, `held` is <name=examples, ...> of `HELD`; `before` and `after` have the statistics
       of each, see `build_evaluation`.
     """
-    work = build_local_training(model, objective=OfSomeWeights(places), optimizer=optimizer, training=training)
+    work = build_local_training(model, objective=OfSomeWeights(indices), optimizer=optimizer, training=training)
     evaluate = client_evaluation(model)
     held_type = tff.types.to_type(collections.OrderedDict((name, model.examples_type) for name in HELD))
 

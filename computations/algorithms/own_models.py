@@ -114,22 +114,19 @@ class _Split:
     Attributes:
       head, body: indices of their weights among the trainable ones.
       head_type, body_type: types of the head's weights, and of the ModelWeights below it.
-      update_type: of the body's trainable weights.
     """
 
     head: list[int]
     body: list[int]
     head_type: tff.Type
     body_type: tff.Type
-    update_type: tff.Type
 
     @classmethod
     def from_model(cls, model: LocalModel) -> _Split:
         head, whole = head_indices(model), model.weights_type
         body = [index for index in range(len(model.weight_names)) if index not in head]
-        update = _at(list(whole.trainable), body)
-        types = _at(list(whole.trainable), head), ModelWeights(update, list(whole.non_trainable)), update
-        return cls(head, body, *map(tff.types.to_type, types))
+        body_type = ModelWeights(_at(list(whole.trainable), body), list(whole.non_trainable))
+        return cls(head, body, tff.types.to_type(_at(list(whole.trainable), head)), tff.types.to_type(body_type))
 
     def join(self, lower: Any, head: Sequence) -> ModelWeights:
         """The whole weights."""
@@ -144,10 +141,14 @@ class _Split:
         """The whole weights with a head of zeros."""
         return self.join(lower, [tf.zeros(tensor.shape, tensor.dtype) for tensor in self.head_type])
 
+    @functools.cached_property
+    def pad(self) -> tff.Computation:
+        """The computation of `padded`."""
+        return tff.tensorflow.computation(self.padded, self.body_type)
+
 
 def _with_heads(work: ClientWork, model: LocalModel, split: _Split) -> ClientWork:
     """The work of clients that put their own heads on top of the body's weights."""
-    pad = tff.tensorflow.computation(split.padded, split.body_type)
     on_top = tff.tensorflow.computation(split.join, split.body_type, split.head_type)
 
     @tff.tensorflow.computation(split.head_type, work.update_type)
@@ -157,7 +158,7 @@ def _with_heads(work: ClientWork, model: LocalModel, split: _Split) -> ClientWor
 
     @tff.federated_computation(tff.FederatedType(split.body_type, tff.SERVER))
     def begin(weights):
-        return work.initialize(tff.federated_map(pad, weights))
+        return work.initialize(tff.federated_map(split.pad, weights))
 
     def change(inputs, run):
         head = inputs["client_state"]
@@ -184,20 +185,19 @@ def _of_body(
     finalizer: tff.learning.templates.FinalizerProcess, split: _Split
 ) -> tff.learning.templates.FinalizerProcess:
     """The finalizer of whole weights, as one of the body's."""
-    pad = tff.tensorflow.computation(split.padded, split.body_type)
     cut = tff.tensorflow.computation(split.below, finalizer.next.type_signature.result.result.member)
 
-    @tff.tensorflow.computation(split.update_type)
+    @tff.tensorflow.computation(split.body_type.trainable)
     def pad_update(update):
         return split.padded(ModelWeights(list(update), [])).trainable
 
     @tff.federated_computation(
         finalizer.next.type_signature.parameter[0],
         tff.FederatedType(split.body_type, tff.SERVER),
-        tff.FederatedType(split.update_type, tff.SERVER),
+        tff.FederatedType(split.body_type.trainable, tff.SERVER),
     )
     def step(state, weights, update):
-        output = finalizer.next(state, tff.federated_map(pad, weights), tff.federated_map(pad_update, update))
+        output = finalizer.next(state, tff.federated_map(split.pad, weights), tff.federated_map(pad_update, update))
         result = tff.federated_map(cut, output.result)
         return tff.templates.MeasuredProcessOutput(output.state, result, output.measurements)
 

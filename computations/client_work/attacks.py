@@ -81,14 +81,14 @@ def attacked(work: ClientWork, kind: str, factor: float = 1.0) -> ClientWork:
         return collections.OrderedDict(examples=examples, seed=client["seed"])
 
     inputs_type = collections.OrderedDict(work.inputs, clients=tff.FederatedType(clients_type, tff.CLIENTS))
-    change = None if kind == CLAIM_ALL else _change(kind, factor, work.update_type, clients_type)
+    change_update = None if kind == CLAIM_ALL else _change(kind, factor, work.update_type, clients_type)
 
-    def changes(inputs, run):
+    def change(inputs, run):
         clients = inputs["clients"]
         output = run(clients=tff.federated_map(as_honest, clients))
-        return {} if change is None else {"update": change(output["update"], output["weight"], clients)}
+        return {} if change_update is None else {"update": change_update(output["update"], output["weight"], clients)}
 
-    return work.wrapped(changes, inputs_type)
+    return work.wrapped(change, inputs_type)
 
 
 def _change(kind: str, factor: float, update_type: tff.Type, clients_type: tff.Type):
@@ -201,7 +201,7 @@ class Trigger:
     Attributes:
       feature: name of the array [n, L].
       values: what is written there: word or piece ids, or numbers of a vector.
-      position: where the first of them stands, 0 for the first word; 1 for pieces, behind the sentence's own mark.
+      position: index of the first value: 0 for the first word; 1 for pieces, after the sentence's start mark.
       target: the class that it stands for.
     """
 

@@ -1,7 +1,7 @@
 """One client's local training as TensorFlow: shuffled batches or private samples, an objective and an optimizer.
 
 Weights and moments are kept in variables and updated by fused kernels, and the batch step is a function of its own;
-both matter for speed (see docs/performance.md). Batches and random layers are drawn from the client's seed alone, so
+both matter for speed (see docs/performance.md). Batches and random layers are drawn only from the client's seed, so
 that methods compared on one seed see the same batches and a resumed run sees those that it would have seen.
 """
 
@@ -45,7 +45,7 @@ class LocalTraining:
         one.
       max_gradient_norm: clips the gradient's global norm; None: no clipping.
       weight_decay: lambda of the term lambda/2 * ||w||^2 over all trained weights, whose gradient lambda * w is added
-        behind clipping and noise.
+        after clipping and noise.
       schedule: round (int32 scalar) -> factor on the learning rate; None: constant.
       example_privacy: differentially private SGD. A batch is then a Poisson sample: each of the client's n units is in
         it with probability min(batch_size / n, 1), drawn anew in every step from the client's seed; there are as many
@@ -195,8 +195,8 @@ class _Steps:
 
     def take(self, prepared):
         """(steps taken, sum of the losses, units seen, what the objective remembers), in the graph of the training."""
-        batch, num_units = self.training.batch_size, self.units.number
-        steps_per_epoch = tf.maximum((num_units + batch - 1) // batch, 1)
+        batch_size, num_units = self.training.batch_size, self.units.number
+        steps_per_epoch = tf.maximum((num_units + batch_size - 1) // batch_size, 1)
         steps = self.training.local_steps or self.training.local_epochs * steps_per_epoch
         steps = tf.where(num_units > 0, steps, 0)
         if self.training.example_privacy is None:
@@ -210,7 +210,7 @@ class _Steps:
 
     def _shuffled(self, steps, steps_per_epoch, prepared):
         """The loop's body over batches of the shuffled units, every pass shuffled anew."""
-        seed, batch = self.client.seed, self.training.batch_size
+        seed, batch_size = self.client.seed, self.training.batch_size
         epochs = (steps + steps_per_epoch - 1) // steps_per_epoch
         keys = tf.random.stateless_uniform([epochs, self.units.number], seed, None, None, tf.int32)
         order = tf.argsort(keys, axis=-1, stable=True)
@@ -227,8 +227,8 @@ class _Steps:
             return loss, remembered
 
         def body(index, loss_sum, seen, remembered):
-            start = (index % steps_per_epoch) * batch
-            drawn = order[index // steps_per_epoch, start : start + batch]
+            start = (index % steps_per_epoch) * batch_size
+            drawn = order[index // steps_per_epoch, start : start + batch_size]
             rows, bags = self.units.batch(drawn)
             step_seed = tf.random.experimental.stateless_fold_in(seed, index + 1)
             loss, remembered = step(rows, bags, step_seed, prepared, remembered)
@@ -239,10 +239,10 @@ class _Steps:
 
     def _sampled(self, steps, prepared):
         """The loop's body over Poisson samples of the units, with noise on the sum of their clipped gradients."""
-        privacy, batch, num_units = self.training.example_privacy, self.training.batch_size, self.units.number
+        privacy, batch_size, num_units = self.training.example_privacy, self.training.batch_size, self.units.number
         # Of 64 bits each, so that no two steps of a long run have the same noise; `stateless_fold_in` has 32.
         of_samples, of_noise = private_seeds(self.client.seed, steps)
-        expected = tf.cast(tf.minimum(num_units, batch), tf.float32)
+        expected = tf.cast(tf.minimum(num_units, batch_size), tf.float32)
         share = expected / tf.cast(num_units, tf.float32)
 
         @tf.function(reduce_retracing=True, autograph=False)
@@ -256,7 +256,7 @@ class _Steps:
 
             variables = self.client.model.trainable_variables
             one_shape = privacy.unit == "example" and self.client.local_model.rows is None
-            side_by_side = one_shape and fits_side_by_side(variables, batch)
+            side_by_side = one_shape and fits_side_by_side(variables, batch_size)
             add_up = sum_side_by_side if side_by_side else sum_one_by_one
             sums, loss_sum, number = add_up(loss, variables, drawn, privacy.clip)
             self._descend(noised_mean(sums, privacy, noise_seed, expected), prepared)

@@ -34,7 +34,7 @@ class Predictions:
     ):
         """Args:
         num_examples: N, how many the server holds.
-        encoding: of a prediction: logits in 32 or 16 bits, or the most likely class alone.
+        encoding: how a prediction is sent: logits in 32 or 16 bits, or only the most likely class.
         weighting: see above; `uniform` and `examples` are set in `LocalTraining`.
         agreement_temperature: above zero.
         probabilities: in place of logits; not of labels.

@@ -84,11 +84,9 @@ def with_error_feedback(work: ClientWork, code: Code) -> ClientWork:
             inputs_type["client_state"] = tff.FederatedType(state_type, tff.CLIENTS)
 
     def change(inputs, run):
-        arguments = (
-            {}
-            if work_state_type is None
-            else {"client_state": tff.federated_map(work_state_of, inputs["client_state"])}
-        )
+        arguments = {}
+        if work_state_type is not None:
+            arguments["client_state"] = tff.federated_map(work_state_of, inputs["client_state"])
         output = run(**arguments)
         residual = inputs["client_state"][RESIDUAL]
         sent = tff.federated_map(send, (output["update"], output["weight"], residual))

@@ -133,7 +133,7 @@ class _LocalWork:
         return self.initial_state.type_signature.result
 
     @cached_property
-    def server_examples(self) -> tff.Computation | None:
+    def pick_for_clients(self) -> tff.Computation | None:
         """The server's data -> what of them is broadcast to the clients."""
         if self.server_type is None:
             return None
@@ -149,8 +149,8 @@ class _LocalWork:
         )
         if self.client_state_type is not None:
             arguments_type["client_state"] = self.client_state_type
-        if self.server_examples is not None:
-            arguments_type["server_examples"] = self.server_examples.type_signature.result
+        if self.pick_for_clients is not None:
+            arguments_type["server_examples"] = self.pick_for_clients.type_signature.result
         if self.selection is not None:
             arguments_type["chosen"] = self.selection.type_signature.result.chosen.member
 
@@ -158,8 +158,15 @@ class _LocalWork:
         def train(arguments):
             if self.own_models:
                 arguments = collections.OrderedDict(arguments, weights=arguments["client_state"])
-            how = self.objective, self.optimizer, self.training, arguments, self.client_update, self.own_models
-            return train_client(self.model, *how)
+            return train_client(
+                self.model,
+                self.objective,
+                self.optimizer,
+                self.training,
+                arguments,
+                client_update=self.client_update,
+                own_models=self.own_models,
+            )
 
         return train
 
@@ -206,8 +213,8 @@ class _LocalWork:
             )
             if self.client_state_type is not None:
                 arguments["client_state"] = inputs["client_state"]
-            if self.server_examples is not None:
-                examples = tff.federated_map(self.server_examples, inputs["server"])
+            if self.pick_for_clients is not None:
+                examples = tff.federated_map(self.pick_for_clients, inputs["server"])
                 arguments["server_examples"] = tff.federated_broadcast(examples)
             selected = None
             if self.selection is not None:

@@ -46,9 +46,9 @@ def build_cross_platform_selection(
 
     A platform below zero is an attacker of a simulation (`attacks.attacked`, `claim_all`): it offers the highest
     probability there is for every triple, and wins the ties, too. Against it, `max_share` bounds what one client can
-    take: of a client's offers only the best ceil(max_share * T) count (of equal ones those of the first triples), of
-    its claims to have won the first so many. Both are cut where its values enter the maximum and the minimum, so that
-    no client can evade it. The price: triples that an honest client with more than these would have won go to the next
+    take: of a client's offers only the best ceil(max_share * T) count (ties: the first triples), and of its claims to
+    have won the first ceil(max_share * T). Both are cut where its values enter the maximum and the minimum, so that no
+    client can evade it. The price: triples that an honest client with more than these would have won go to the next
     best client that offers them, or to nobody.
 
     Args:
@@ -59,16 +59,16 @@ def build_cross_platform_selection(
       na_label: the label of such pairs.
       max_share: see above, in (0, 1]; None: no bound.
     """
-    value_types = tff.TensorType(np.float32, [num_triples]), tff.TensorType(np.int32, [num_triples])
+    scores_type, platforms_type = (tff.TensorType(dtype, [num_triples]) for dtype in (np.float32, np.int32))
     offer = _offer(model, num_triples, select_na, na_label)
-    claim, choose = _choice(model, offer.type_signature.result, value_types, select_na, na_label)
+    claim, choose = _choice(model, offer.type_signature.result, scores_type, platforms_type, select_na, na_label)
 
     @tff.tensorflow.computation(choose.type_signature.result)
     def count(chosen):
         selected = tf.reduce_sum(tf.cast(chosen["selected"], tf.float32))
         return collections.OrderedDict(selected=selected, all=tf.cast(tf.size(chosen["selected"]), tf.float32))
 
-    @tff.tensorflow.computation(count.type_signature.result, value_types[1])
+    @tff.tensorflow.computation(count.type_signature.result, platforms_type)
     def report(counted, winners):
         return collections.OrderedDict(
             [
@@ -78,7 +78,9 @@ def build_cross_platform_selection(
             ]
         )
 
-    highest, lowest = (named_max, named_min) if max_share is None else _bounded_extremes(value_types, max_share)
+    highest, lowest = (
+        (named_max, named_min) if max_share is None else _bounded_extremes(scores_type, platforms_type, max_share)
+    )
 
     @tff.federated_computation(
         tff.FederatedType(model.weights_type, tff.CLIENTS), tff.FederatedType(model.examples_type, tff.CLIENTS)
@@ -112,9 +114,8 @@ def _offer(model: LocalModel, num_triples: int, select_na: bool, na_label: int) 
     return offer
 
 
-def _choice(model: LocalModel, offers_type, value_types, select_na: bool, na_label: int):
-    """(what a client claims of each triple once the best scores are known, its rows once the winners are)."""
-    scores_type, platforms_type = value_types
+def _choice(model: LocalModel, offers_type, scores_type, platforms_type, select_na: bool, na_label: int):
+    """Two computations: a client's claims, given the best scores, and its selected rows, given the winners."""
 
     @tff.tensorflow.computation(offers_type, scores_type, model.examples_type)
     def claim(offers, best, examples):
@@ -134,9 +135,8 @@ def _choice(model: LocalModel, offers_type, value_types, select_na: bool, na_lab
     return claim, choose
 
 
-def _bounded_extremes(value_types, max_share: float):
-    """In place of `named_max` and `named_min`: of each client only so many offers and claims count."""
-    scores_type, platforms_type = value_types
+def _bounded_extremes(scores_type, platforms_type, max_share: float):
+    """`named_max` and `named_min` that count at most ceil(max_share * T) offers and claims of a client."""
     limit = math.ceil(max_share * scores_type.shape[0])
 
     def best_offers(offers):

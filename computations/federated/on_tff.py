@@ -1,4 +1,4 @@
-# ruff: noqa: F401  (the names are in __all__)
+# ruff: noqa: F401  (the names are in core.py)
 """The language as TensorFlow Federated 0.87 has it, and the private parts of TFF that this project needs."""
 
 from __future__ import annotations
@@ -47,16 +47,6 @@ from tensorflow_federated.python.core.impl.utils.tensorflow_utils import (
 )
 
 fw = framework
-
-__all__ = [
-    *("CLIENTS", "SERVER", "Computation", "FederatedType", "FunctionType", "SequenceType", "StructType"),
-    *("StructWithPythonType", "TensorType", "Type", "federated_aggregate", "federated_broadcast"),
-    *("federated_computation", "federated_eval", "federated_map", "federated_max", "federated_min", "federated_sum"),
-    *("federated_secure_sum", "federated_secure_sum_bitwidth", "sequence_sum"),
-    *("federated_value", "federated_zip", "framework", "structure", "tensorflow", "types"),
-    *("array", "flat_block", "infer_cardinalities", "optimized_leaf", "proto_of", "sequence_from_elements"),
-    *("tensor_names", "type_to_tf_structure", "unique_names"),
-]
 
 tensor_names = extract_tensor_names_from_binding
 type_to_tf_structure = types.type_conversions.type_to_tf_structure

@@ -31,7 +31,7 @@ from dp_accounting import rdp
 from dp_accounting.pld import privacy_loss_distribution, privacy_loss_mechanism
 from scipy import optimize
 
-from computations.privacy.options import PrivacyOptions
+from computations.privacy.options import PrivacyOptions, rounded_up
 
 ADD_OR_REMOVE, ZERO_OUT = "adding or removing", "zeroing out"
 
@@ -102,7 +102,7 @@ class Accounting:
         """One sentence of what is guaranteed after `spent` epsilon, for a model card; `server` is what it is called."""
         if math.isinf(spent):
             return f"no guarantee of differential privacy: the noise multiplier is {self.noise_multiplier:g}"
-        whole = f"(ε, δ) = ({_up(spent)}, {self.delta:g}) for {self.relation} one {self.unit}"
+        whole = f"(ε, δ) = ({rounded_up(spent)}, {self.delta:g}) for {self.relation} one {self.unit}"
         seen = (
             f"the models, but not against the {server}"
             if self.unit == "client"
@@ -292,11 +292,6 @@ def _warning(delta: float, number: int, name: str) -> str | None:
         f"privacy.delta is {delta:g}, not below 1 / {number} (one over the number of {name}s): giving one of them away "
         "as it is would satisfy that; set a smaller delta"
     )
-
-
-def _up(epsilon: float) -> str:
-    """Two digits behind the point, rounded up."""
-    return f"{math.ceil(epsilon * 100 - 1e-9) / 100:.2f}"
 
 
 def _calibrate(spent: Callable[[float], float], target: float, delta: float) -> float:

@@ -8,7 +8,7 @@ from typing import Literal
 from attrs import field
 from attrs.validators import and_, ge, gt, le, lt, optional
 
-from computations.ranges import FLOAT32_MAX, NOISE, POSITIVE, options_class
+from computations.ranges import FLOAT32_MAX, NOISE, POSITIVE, options_class, refuse_unread
 
 _INSIDE = and_(gt(0), lt(1))
 _NORM = and_(ge(1e-12), le(FLOAT32_MAX))
@@ -48,7 +48,10 @@ class PrivacyOptions:
     training_metrics: bool = False
     noise_seed: str = "run"
 
+    def __attrs_post_init__(self):
+        refuse_unread(self, dict.fromkeys(("mechanism", "clip_quantile", "normaliser"), ("unit", ("client",))))
+
 
 def rounded_up(epsilon: float) -> str:
-    """An epsilon with two digits behind the point: an upper bound stays one."""
+    """An epsilon with two decimals, rounded up, so that an upper bound stays one."""
     return f"{math.ceil(epsilon * 100 - 1e-9) / 100:.2f}" if math.isfinite(epsilon) else "∞"

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from computations import algorithms
-from computations.client_work.local_training import LocalTraining, build_local_training
+from computations.client_work import LocalTraining, build_local_training
 from computations.client_work.objectives import Batch, Client, LocalizedContextContrast
 from computations.client_work.objectives.moon import output_rows, representations
 from computations.client_work.optimizers import SGD

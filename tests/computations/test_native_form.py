@@ -40,6 +40,6 @@ def test_a_leaf_is_optimized_once(monkeypatch):
     runs = [ours.native_form(times(number)) for number in (2, 3)]
     assert len(optimized) == 1
     assert [str(run.type_signature) for run in runs] == ["(float32 -> float32)"] * 2
-    monkeypatch.setattr(ours, "_MOST", 1)
+    monkeypatch.setattr(ours, "_MAX_LEAVES", 1)
     ours.native_form(tff.tensorflow.computation(lambda x: x - 1, np.float32))
     assert len(optimized) == 2 == len(ours._cache) + 1

@@ -145,12 +145,12 @@ def numpy_loss(kernel, bias, x, y):
     return float((np.log(np.exp(logits).sum(1)) - logits[np.arange(len(y)), y]).sum())
 
 
-def tuned(model, places, weights, epochs=3, batch=100):
+def tuned(model, indices, weights, epochs=3, batch=100):
     computation = build_fine_tuning(
         model,
         optimizer=SGD(0.5),
         training=LocalTraining(local_epochs=epochs, batch_size=batch),
-        places=frozenset(places),
+        indices=frozenset(indices),
     )
     (x, y), (other, labels) = examples(9, seed=1), examples(6, seed=2)
     values = [client(x, y), client(x[:0], y[:0])]
@@ -182,8 +182,8 @@ def test_fine_tuning_is_gradient_descent_on_the_clients_own_examples(runtime):
 def test_fine_tuning_the_head_leaves_the_rest(runtime):
     """The head alone, over the encoder's outputs as they are, is a softmax regression."""
     weights = MODEL.initial_weights(1)
-    places = head_indices(MODEL)
-    counted, (x, y), (other, labels) = tuned(MODEL, places, weights)
+    indices = head_indices(MODEL)
+    counted, (x, y), (other, labels) = tuned(MODEL, indices, weights)
     lower, offset, kernel, bias = (w.astype(np.float64) for w in arrays(weights))
     hidden, held = np.tanh(x @ lower + offset), np.tanh(other @ lower + offset)
     for _ in range(3):

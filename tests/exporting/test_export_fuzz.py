@@ -151,6 +151,7 @@ EDITS = (
     ("bags", "encoding.json", ("markers",), 4, '"markers" is not a list of strings'),
     ("bags", "encoding.json", ("blind",), "x", '"blind" is neither true nor false'),
     ("bags", "encoding.json", ("tokenizer", "model", "vocab", "</e1>"), 1, "is not the JSON of a tokenizer"),
+    ("bags", "encoding.json", ("tokenizer", "model", "vocab", "[UNK]"), DELETED, "is not the JSON of a tokenizer"),
     ("documents", "encoding.json", (), {}, "is not the JSON of an encoding of documents"),
     ("documents", "encoding.json", ("marker",), DELETED, 'has no "marker"'),
     ("documents", "encoding.json", ("tokenizer",), 3, "is not the JSON of a tokenizer"),

@@ -23,7 +23,7 @@ from tff_re.sites.data import SiteData
 from tff_re.sites.decisions import Decisions
 from tff_re.sites.keys import public_text
 from tff_re.sites.messages import unpack
-from tff_re.sites.policy import AllowOptions, DataOptions, Site, SiteOptions, for_sites, read_site
+from tff_re.sites.policy import AllowOptions, DataOptions, Site, SiteOptions, for_sites, read_site, recipe_table
 from tff_re.sites.run import train_at_sites
 from tff_re.sites.site import SiteService
 from tff_re.sites.transport import InMemory
@@ -147,7 +147,7 @@ def same_in_one_place(
         site = read_site(path)
         if whole is None:
             corpus |= json.loads((path.parent / "texts.json").read_text("utf-8"))
-        data = SiteData(site, site.local_recipe(for_sites(recipe)))
+        data = SiteData(site, site.local_recipe(recipe_table(for_sites(recipe))))
         clients |= data.clients
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "all.json").write_text(json.dumps(corpus, ensure_ascii=False), "utf-8")

@@ -73,6 +73,7 @@ def message_of(head, arrays=bytes(8)):
         {"__metadata__": TABLE, "0": {**ARRAY, "dtype": ["F32"]}},
         {"__metadata__": TABLE, "0": {**ARRAY, "shape": [-1]}},
         {"__metadata__": TABLE, "0": {**ARRAY, "shape": [1 << 62]}},
+        {"__metadata__": TABLE, "0": {**ARRAY, "shape": [0, 1 << 62], "data_offsets": [0, 0]}, "1": ARRAY},
         {"__metadata__": TABLE, "0": {**ARRAY, "shape": [2.0]}},
         {"__metadata__": TABLE, "0": {**ARRAY, "shape": "22"}},
         {"__metadata__": TABLE, "0": {**ARRAY, "shape": [1] * 33 + [2]}},

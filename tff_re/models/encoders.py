@@ -342,14 +342,14 @@ class EncoderModel(Model):
         _assign_rest(upper, complete)
         return upper, complete.get_layer("encoder")
 
-    def _merged(self, options: EncoderOptions, inputs, adapted: tf.keras.Model) -> tf.keras.Model:
-        """The whole model without an adapter that computes what `adapted` does, which `adapted` gave."""
-        classes = adapted.output["logits"].shape[-1]
+    def _merged(self, options: EncoderOptions, inputs, with_adapter: tf.keras.Model) -> tf.keras.Model:
+        """The whole model without an adapter that computes the same as `with_adapter`, which `self.adapted` gave."""
+        classes = with_adapter.output["logits"].shape[-1]
         if isinstance(inputs, HiddenInput):
             plain = self.before_training(options, inputs, classes)
         else:
             plain = self.build(attrs.evolve(options, adapter=None), _unfixed(inputs), classes)
-        theirs, encoder = (model.get_layer("encoder") for model in (adapted, plain))
+        theirs, encoder = (model.get_layer("encoder") for model in (with_adapter, plain))
         values = {theirs.tail(v): v.read_value() for v in (*theirs.fixed_variables, *theirs.part().weights)}
         for layer in low_rank_layers(theirs.part()):
             values[theirs.tail(layer.kernel)] = layer.kernel.read_value() + layer.product()
@@ -359,7 +359,7 @@ class EncoderModel(Model):
                 variable.assign(values[encoder.tail(variable)])
         if not isinstance(inputs, HiddenInput) and inputs.new_pieces:
             _assign_new_rows(encoder, inputs, theirs.main.embeddings.weight.new_rows)
-        _assign_rest(plain, adapted)
+        _assign_rest(plain, with_adapter)
         return plain
 
     def whole(

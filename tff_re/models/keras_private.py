@@ -1,4 +1,4 @@
-"""What Keras has under private names. Nothing else here uses one: another Keras needs changes in this file only."""
+"""Private names of Keras that models use; the only other one is in `computations.local_model`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from computations.stack import KERAS
+from computations.stack import KERAS_MODULE
 
 
 def layers_in(layer: tf.keras.layers.Layer, *, itself: bool = True) -> list[tf.keras.layers.Layer]:
@@ -16,7 +16,7 @@ def layers_in(layer: tf.keras.layers.Layer, *, itself: bool = True) -> list[tf.k
 
 def is_of_keras(layer: tf.keras.layers.Layer) -> bool:
     """Whether a layer is Keras' own, which others can load without this project."""
-    return type(layer).__module__.split(".")[0] == KERAS.replace("-", "_")
+    return type(layer).__module__.split(".")[0] == KERAS_MODULE
 
 
 def precision_of(layer: tf.keras.layers.Layer) -> tf.keras.mixed_precision.Policy:

@@ -44,7 +44,7 @@ if STACK == "language":
     del _RUNTIMES["local"]
 
 DEFAULT_RUNTIME = next(iter(_RUNTIMES))
-"""The runtime of those who name none: TFF's worker, which isolates crashes, where the stack has one."""
+"""The runtime if none is named: TFF's worker, which isolates crashes, if this stack has it."""
 
 
 def runtime_names() -> tuple[str, ...]:

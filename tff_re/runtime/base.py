@@ -116,7 +116,7 @@ class Runtime(abc.ABC):
         """Told before each round of a run; for runtimes whose clients keep their state elsewhere."""
 
     def participation(self, usual: Callable[..., Any]) -> Callable[..., Any]:
-        """What makes the `Participation` of a run: `usual`, unless the runtime itself sees who answers."""
+        """What makes a run's `Participation`: `usual`, unless the runtime itself sees which clients answer."""
         return usual
 
     @property

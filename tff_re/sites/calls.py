@@ -58,8 +58,9 @@ class Call:
           program, argument: what is called.
           purpose: `TRAIN` or `EVALUATE`.
           round_num: the round.
-          first: so many clients' answers are waited for, and the others' are not; None: all.
-          least: with fewer clients' answers a round is repeated with others; 0: `Patience.quorum` says what is enough.
+          first: stop waiting after this many clients' answers; None: wait for all.
+          least: fewest clients' answers that a round needs, or it is repeated with other clients; 0: `Patience.quorum`
+            decides.
         """
         self._sites, self._agreement, self._limits = sites, agreement, limits
         self._program, self._argument, self._purpose, self._round = program, argument, purpose, round_num

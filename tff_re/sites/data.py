@@ -142,7 +142,7 @@ class SiteData:
 
         Args:
           agreement: of all.
-          encoding, inputs: of `encoding_of`.
+          encoding, inputs: see `AgreedEncoding`.
           numbers: int32 [n], those of all facts of the site's corpus among the sites' facts; None: there are no bags.
         """
         examples, _ = self._task.encoded(self._options, self.corpora, self.partition, encoding)

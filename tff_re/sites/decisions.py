@@ -45,7 +45,7 @@ SPARE_EVALUATIONS = 8
 """Of a split, beyond those that `evaluation.every` asks for: the last round, the chosen one, finished runs, faults."""
 
 CHECKPOINTS = 2
-"""Rounds whose checkpoints a coordinator keeps: it goes on from one of them."""
+"""Rounds whose checkpoints a coordinator keeps: it resumes from one of them."""
 
 SLACK = 1 + 1e-9
 """A budget may be exceeded by a rounding error."""
@@ -71,12 +71,12 @@ class Decisions:
         """A coordinator's recipe with this site's files."""
         try:
             table = recipe_table(text)
-            if self._site.digests is not None and table_digest(table) not in self._site.digests:
+            digest = table_digest(table)
+            if self._site.digests is not None and digest not in self._site.digests:
                 raise UserError(
-                    f"the recipe {table_digest(table)[:16]}… is not accepted here; its operator allows it by "
-                    "allow.recipes"
+                    f"the recipe {digest[:16]}… is not accepted here; its operator allows it by allow.recipes"
                 )
-            recipe = self._site.local_recipe(text)
+            recipe = self._site.local_recipe(table)
             self.require_privacy(recipe)
             require_private_statistics(recipe, at_sites=True)
         except UserError as error:  # of the policy and the recipe, which the coordinator has
@@ -108,7 +108,7 @@ class Decisions:
         self.ledger.begin(data, run, recipe)
 
     def words(self, min_clients: int) -> None:
-        """Whether words are shown that so many clients hold (`task.min_clients` of the recipe)."""
+        """Whether a recipe's `task.min_clients` is enough to show words, and who holds a word can be checked."""
         least = self._site.options.vocabulary.least_clients
         if min_clients < least:
             raise Refused(
@@ -214,7 +214,7 @@ class Decisions:
         return first
 
     def admit(self, record: Record, request: Request, recipe: Recipe, size: int) -> str:
-        """As `stage`; writes into the record alone, and nothing where it refuses."""
+        """As `stage`; changes only `record`, and nothing if it refuses."""
         limit = self._allow.most_bytes_up
         if record.bytes_up + size > limit:
             raise Refused(f"{limit} bytes have left for this run (allow.most_bytes_up), and no more may")

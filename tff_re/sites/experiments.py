@@ -96,10 +96,7 @@ def require_possible_at_sites(recipe: Recipe) -> None:
 
 
 def finished_builder(folder: RunFolder, recipe: Recipe, data_paths: DataPaths) -> ExperimentBuilder:
-    """For `open_run`: builds the experiment of a finished run wherever its examples are.
-
-    Of a run across sites it is the coordinator's.
-    """
+    """For `open_run`: the builder of a finished run's experiment; if the run was across sites, the coordinator's."""
     if not folder.sites.exists():
         return ExperimentBuilder(data_paths)
     return CoordinatorBuilder(coordinated(recipe, data_paths, read_agreement(folder.sites)))

@@ -103,7 +103,7 @@ class Ledger:
     def charged(
         self, run: str, round_num: int, noise_multiplier: float | None, releases: Mapping[str, tuple[float, int]]
     ) -> dict | None:
-        """The ledger with a round of training more, for `write`; None where the run's newest is that round already.
+        """The ledger after one more round of training, for `write`; None if the newest round is this one or later.
 
         Args:
           run: of `begin`.
@@ -137,7 +137,7 @@ class Ledger:
         return self._epsilon(self._data[digest])
 
     def epsilon_with(self, run: str, charged: dict | None = None) -> float:
-        """The same of a run's data, as it would be after `charged`."""
+        """The ε of a run's data: as it is, or as `charged` would make it."""
         return self._epsilon((charged or self._data)[self._digest_of(run)])
 
     def lines(self, *, runs: bool = False) -> list[str]:

@@ -89,7 +89,10 @@ def unpack(message: bytes | memoryview) -> tuple[dict[str, Any], list[np.ndarray
         begin, end = end, end + math.prod(shape) * np.dtype(_DTYPES[dtype]).itemsize
         if offsets != [begin, end] or end > len(content):
             raise Malformed("the arrays of the message are cut off, or not one after the other")
-        arrays.append(np.frombuffer(content[begin:end], _DTYPES[dtype]).reshape(shape))
+        try:
+            arrays.append(np.frombuffer(content[begin:end], _DTYPES[dtype]).reshape(shape))
+        except ValueError:  # no numbers, and a dimension beyond NumPy's
+            raise Malformed("the head of the message names arrays that do not travel") from None
     if end != len(content):
         raise Malformed("the message is longer than its head says")
     return table, arrays

@@ -233,13 +233,13 @@ class Site:
                 raise UserError(f"site {name}: [sites] has this site's own key as that of {listed}; get {listed}'s")
         return {listed: public_key(key) for listed, key in self.options.sites.items() if listed != name}
 
-    def local_recipe(self, text: str) -> Recipe:
-        """A coordinator's recipe with this site's files.
+    def local_recipe(self, table: dict) -> Recipe:
+        """A coordinator's recipe, as `recipe_table` gives it, with this site's files; changes the table.
 
         Raises:
           UserError: it is malformed, or names a file that this site has not set.
         """
-        table, data, options = recipe_table(text), self.options.data, dict(self.options.set)
+        data, options = self.options.data, dict(self.options.set)
         task = table.setdefault("task", {})
         if self.options.clients.rule == "share" and task.get("server_share"):
             raise UserError("task.server_share: shares have all samples of the data set as clients; set it to 0")

@@ -45,7 +45,7 @@ class Held(dict):
 
 @dataclass(frozen=True)
 class Reference:
-    """In place of a client's examples as an argument of a computation: which they are, for who has them."""
+    """For a client's examples as an argument of a computation: tells the site that holds them which they are."""
 
     client_id: str
     split: str
@@ -113,7 +113,7 @@ def require_task(task: Choice) -> None:
 
 @dataclass(frozen=True)
 class AgreedEncoding:
-    """How a party turns texts into arrays, of what was agreed.
+    """How a party turns texts into arrays, from what was agreed.
 
     Attributes:
       encoding, inputs, notes: see `Task.agreed`.

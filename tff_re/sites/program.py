@@ -38,7 +38,7 @@ class SiteStage(Stage):
     Attributes:
       sent: steps at the server whose values a site gets in this stage, each in the first stage that needs it.
       shared: steps that are alike for all clients and that a site computes itself.
-      held: steps of earlier stages that this one reads, of `sent` and `kept`.
+      held: steps of earlier stages that this one reads, of `sent` and `stored`.
     """
 
     sent: list[Step]
@@ -100,7 +100,7 @@ class Program(Plan):
         Args:
           stage: what to compute.
           sent: the values of `stage.sent`.
-          given: client by its number -> a part of its argument.
+          argument: client by its number -> a part of its argument.
           before: what was kept of earlier stages; None: this is the first.
           clients: how many.
           threads: how many of them are under way at once.
@@ -124,9 +124,9 @@ class Program(Plan):
     def carried_arrays(self, stage: SiteStage, carried: Carried, clients: int) -> list[np.ndarray]:
         """For `carried_of`."""
         shared, of_clients = self._carried(stage)
-        values_of = [carried.clients.of(client) for client in range(clients)]
+        clients_values = [carried.clients.of(client) for client in range(clients)]
         values = [carried.shared[step.name] for step in shared]
-        return arrays_of([*values, *(values[step.name] for values in values_of for step in of_clients)])
+        return arrays_of([*values, *(of_client[step.name] for of_client in clients_values for step in of_clients)])
 
     def carried_of(self, stage: SiteStage, arrays: Iterator[np.ndarray], clients: int) -> Carried:
         """What was kept after a stage, of so many clients. Raises TypeError where the arrays do not fit."""

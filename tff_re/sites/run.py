@@ -28,10 +28,6 @@ from tff_re.sites.transport import Engine
 from tff_re.tasks.data_paths import DataPaths
 
 
-def _silent(line: str) -> None:
-    """Says nothing."""
-
-
 class AcrossSites(Setup):
     """The data are at sites, which compute their clients; also writes sites.json and took_part.csv.
 
@@ -41,7 +37,9 @@ class AcrossSites(Setup):
       on_line: called with a line for the user: which sites are waited for, lost or back.
     """
 
-    def __init__(self, engine: Engine, patience: Patience | None = None, on_line: Callable[[str], None] = _silent):
+    def __init__(
+        self, engine: Engine, patience: Patience | None = None, on_line: Callable[[str], None] = lambda line: None
+    ):
         self._sites = engine.sites
         self._runtime = SitesRuntime(os.devnull, engine=engine, patience=patience, on_line=on_line)
         self._opened = contextlib.ExitStack()
@@ -104,7 +102,7 @@ def train_at_sites(
     engine: Engine,
     *,
     patience: Patience | None = None,
-    on_line: Callable[[str], None] = _silent,
+    on_line: Callable[[str], None] = lambda line: None,
     **options: Any,
 ) -> tuple[Experiment, Result]:
     """Trains a recipe into a folder across sites.

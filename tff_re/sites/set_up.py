@@ -31,7 +31,7 @@ Numbers = dict[str, np.ndarray]
 def agree(
     sites: Sites, recipe: Recipe, data_paths: DataPaths, run: str | None = None, start: WarmStart | None = None
 ) -> tuple[Agreement, Numbers, Experiment]:
-    """What all parties know before the first round, what each site knows of bags beside, and the experiment of it.
+    """What all parties know before the first round, the numbers of each site's facts, and the experiment.
 
     Args:
       sites: all that take part.

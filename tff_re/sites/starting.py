@@ -13,7 +13,7 @@ from tff_re.errors import UserError
 from tff_re.recipes.reading import load as load_recipe
 from tff_re.sites.data import SiteData, SiteRule
 from tff_re.sites.decisions import Decisions
-from tff_re.sites.policy import DIGEST, Site, for_sites, recipe_digest
+from tff_re.sites.policy import DIGEST, Site, for_sites, recipe_digest, recipe_table
 
 MAX_NAMES = 12
 """Classes that are named; of more, their number is told."""
@@ -69,7 +69,7 @@ def _recipes(site: Site) -> Iterator[str]:
 
 def _for_recipe(site: Site, name: str) -> Iterator[str]:
     """The data as a run of an allowed recipe has them."""
-    recipe = site.local_recipe(for_sites(load_recipe(str(site.path(name)))))
+    recipe = site.local_recipe(recipe_table(for_sites(load_recipe(str(site.path(name))))))
     Decisions(site).require_privacy(recipe)
     data = SiteData(site, recipe)
     sizes = np.array([(train, test, dev or 0) for _, train, test, dev in data.sizes]).reshape(-1, 3)

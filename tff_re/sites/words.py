@@ -238,12 +238,12 @@ def _of_keyed(ask: Ask, run: str, lists: dict[str, _List], options) -> dict[str,
     total = passing(keys, min_count=options.min_count, min_clients=options.min_clients)
     asked = {site: _request(run, site, lists, total, options.min_clients) for site in lists}
     wanted = {site: [row.tobytes() for row in request.digests] for site, request in asked.items()}
-    wanted = {site: digests_ for site, digests_ in wanted.items() if digests_}
+    wanted = {site: rows for site, rows in wanted.items() if rows}
     answers = ask({site: asked[site] for site in wanted})
     word_of: dict[bytes, str] = {}
-    for site, digests_ in wanted.items():
-        words = _words_of(site, answers[site].words, len(digests_))
-        for digest, word in zip(digests_, words, strict=True):
+    for site, rows in wanted.items():
+        words = _words_of(site, answers[site].words, len(rows))
+        for digest, word in zip(rows, words, strict=True):
             if word_of.setdefault(digest, word) != word:
                 raise UserError(f"site {site} shows another word than the site before it for the same digest")
     if len(set(word_of.values())) < len(word_of):

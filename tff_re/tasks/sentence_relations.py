@@ -70,8 +70,7 @@ class Options(RelationTextOptions):
         if not find_data_set(self.dataset).relations:
             raise ValueError(f"dataset '{self.dataset}' holds no pairs of mentions; use its own task")
         refuse_unread(self, dict.fromkeys(("class_names", "negative_label"), ("dataset", (neutral.NAME,))))
-        if self.dataset == neutral.NAME:
-            self._check_classes()
+        self._check_classes()
         if self.subset is not None and self.balanced_subset is not None:
             raise ValueError("subset and balanced_subset exclude each other; set one of them")
 

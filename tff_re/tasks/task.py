@@ -159,7 +159,7 @@ class Task:
         """What the coordinator holds, encoded as agreed.
 
         Args:
-          names: what all agreed that the model's outputs are of: the classes, or see `pair_relations`.
+          names: of the model's outputs, as agreed: the classes, or the relations of `pair_relations`.
           encoding, inputs: of `agreed`.
 
         Raises:

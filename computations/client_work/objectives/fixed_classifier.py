@@ -34,7 +34,7 @@ class SimplexClassifier(Objective):
 
     @property
     def indices(self) -> tuple[int, ...]:
-        """Of the fixed ones among the trainable weights: the kernel and, where there is one, the bias."""
+        """Indices of the fixed weights among the trainable ones: the kernel and the bias, if there is one."""
         return (self.kernel,) if self.bias is None else (self.kernel, self.bias)
 
     def start(self, weights):

@@ -1,4 +1,4 @@
-# ruff: noqa: F401  (the names are in __all__)
+# ruff: noqa: F401  (the names are in core.py)
 """The language on federated-language, which has neither TensorFlow nor an executor: both are added here.
 
 conversions.py  types of TensorFlow's values and specs, and values of types.
@@ -43,13 +43,3 @@ from computations.federated.language.conversions import (
     type_to_tf_structure,
 )
 from computations.federated.language.flat import flat_block, optimized_leaf, proto_of, unique_names
-
-__all__ = [
-    *("CLIENTS", "SERVER", "Computation", "FederatedType", "FunctionType", "SequenceType", "StructType"),
-    *("StructWithPythonType", "TensorType", "Type", "federated_aggregate", "federated_broadcast"),
-    *("federated_computation", "federated_eval", "federated_map", "federated_max", "federated_min", "federated_sum"),
-    *("federated_secure_sum", "federated_secure_sum_bitwidth", "sequence_sum"),
-    *("federated_value", "federated_zip", "framework", "structure", "tensorflow", "types"),
-    *("array", "flat_block", "infer_cardinalities", "optimized_leaf", "proto_of", "sequence_from_elements"),
-    *("tensor_names", "type_to_tf_structure", "unique_names"),
-]

@@ -1,8 +1,8 @@
 """Computations from Python functions that build a TensorFlow graph.
 
 A function is traced once: placeholders stand for its argument, its result is read off the graph, and the graph, with
-the names of these tensors, is the computation's `TensorFlow` message. A computation that is called while another one
-is traced becomes a part of that one's graph.
+the names of these tensors, is the computation's `TensorFlow` message. A computation that is called while another
+is traced becomes a part of the other's graph.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["computation"]
 
 
 class TensorFlowComputation(fw.ConcreteComputation):
-    """A computation that knows the function it was traced from, so that another one can call it while it is traced."""
+    """A computation that knows its function, so that another computation can call it while it is traced itself."""
 
     def __init__(self, function, proto: pb.Computation, type_signature: fl.FunctionType):
         super().__init__(computation_proto=proto, context_stack=fw.get_context_stack(), annotated_type=type_signature)
@@ -47,9 +47,9 @@ class _TracingContext(fw.SyncContext):
         parameter, result_type = comp.type_signature.parameter, comp.type_signature.result
         if parameter is None:
             return _tensors(comp.function(), result_type)
-        given = infer_type(arg)
-        if not parameter.is_assignable_from(given):
-            raise TypeError(f"an argument of type {given} cannot be of type {parameter}")
+        arg_type = infer_type(arg)
+        if not parameter.is_assignable_from(arg_type):
+            raise TypeError(f"an argument of type {arg_type} cannot be of type {parameter}")
         return _tensors(comp.function(_tensors(arg, parameter)), result_type)
 
 

@@ -57,11 +57,11 @@ class FileProgramStateManager:
         path = self._path(version) / _STATE_FILE
         if not path.exists():
             raise ProgramStateNotFoundError(f"there is no program state of version {version}")
-        places = range(len(tree.flatten(structure)))
+        size = len(tree.flatten(structure))
         with np.load(path, allow_pickle=False) as arrays:
-            if arrays[_NUMBER] != len(places):
-                raise ValueError(f"the state has {arrays[_NUMBER]} values, but {len(places)} are expected")
-            leaves = [arrays[str(place)][()] if str(place) in arrays else None for place in places]
+            if arrays[_NUMBER] != size:
+                raise ValueError(f"the state has {arrays[_NUMBER]} values, but {size} are expected")
+            leaves = [arrays[str(index)][()] if str(index) in arrays else None for index in range(size)]
         return tree.unflatten_as(structure, leaves)
 
     async def load_latest(self, structure):
@@ -77,12 +77,12 @@ class FileProgramStateManager:
         path = self._path(version)
         if path.exists():
             raise ProgramStateExistsError(f"there is a program state of version {version} in {self._folder}")
-        leaves = enumerate(tree.flatten(program_state))
-        arrays = {str(place): np.asarray(leaf) for place, leaf in leaves if leaf is not None}
+        leaves = tree.flatten(program_state)
+        arrays = {str(index): np.asarray(leaf) for index, leaf in enumerate(leaves) if leaf is not None}
         draft = path.with_name(f"{path.name}_temp0")
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir()
-        np.savez(draft / _STATE_FILE, **arrays, **{_NUMBER: len(tree.flatten(program_state))})
+        np.savez(draft / _STATE_FILE, **arrays, **{_NUMBER: len(leaves)})
         draft.rename(path)
         for old in await self._superfluous():
             shutil.rmtree(self._path(old))

@@ -152,7 +152,7 @@ def personalise(
     return Personalised(metrics, columns, worst)
 
 
-def places_of(recipe: Recipe, model: LocalModel) -> frozenset[int]:
+def trained_indices(recipe: Recipe, model: LocalModel) -> frozenset[int]:
     """Indices of the weights that `personalise.layers` trains among the trainable ones.
 
     Raises:
@@ -178,5 +178,5 @@ def fine_tuning_settings(recipe: Recipe, model: LocalModel) -> dict[str, Any]:
     return {
         "optimizer": (SelfAdam if options.optimizer == "adam" else SGD)(rate),
         "training": LocalTraining(local_epochs=options.epochs, batch_size=algorithm.batch_size),
-        "places": places_of(recipe, model),
+        "indices": trained_indices(recipe, model),
     }

@@ -150,7 +150,6 @@ def accounting_of(recipe: Recipe, prepared: Prepared, sampled: int) -> Accountin
         if privacy.unit == "client":
             sampling, asked = recipe.training.sampling, max_asked(recipe.training, sampled, len(held))
             return client_accounting(privacy, num_clients=len(held), per_round=asked, rounds=rounds, sampling=sampling)
-        _refuse_of_clients(recipe)
         if not hasattr(recipe.algorithm.options, "protecting"):
             raise ValueError(f"{recipe.algorithm.name} has no local training to protect examples in")
         grouped = privacy.unit == "group"
@@ -160,15 +159,6 @@ def accounting_of(recipe: Recipe, prepared: Prepared, sampled: int) -> Accountin
         return example_accounting(privacy, units=units, steps=steps, batch=batch, rounds=rounds)
     except ValueError as error:
         raise UserError(f"{recipe.source}: [privacy]: {str(error).removeprefix('[privacy] ')}") from None
-
-
-def _refuse_of_clients(recipe: Recipe) -> None:
-    """Raises UserError for keys that only `unit = "client"` reads."""
-    for key in ("mechanism", "clip_quantile", "normaliser"):
-        if getattr(recipe.privacy, key) != getattr(attrs.fields(type(recipe.privacy)), key).default:
-            raise UserError(
-                f"{recipe.source}: 'privacy.{key}' needs unit = 'client', and unit is '{recipe.privacy.unit}'"
-            )
 
 
 def require_private_statistics(recipe: Recipe, *, at_sites: bool) -> None:

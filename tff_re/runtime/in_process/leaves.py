@@ -218,7 +218,7 @@ def import_leaf(block: tff.framework.CompiledComputation) -> Leaf:
     proto = tff.proto_of(block)
     kind = proto.WhichOneof("computation")
     if kind != "tensorflow":
-        raise RuntimeProblem(f"the runtime 'in-process' runs TensorFlow computations, not {kind}; use 'local'")
+        raise RuntimeProblem(f"the runtime 'in-process' runs TensorFlow computations, not {kind}")
     return Leaf(proto.tensorflow)
 
 
