@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from computations import federated as tff
-from computations.traffic import round_traffic, type_bytes
+from computations.traffic import round_traffic, type_bytes, uploads
 
 
 def test_sizes_of_types():
@@ -53,3 +53,20 @@ def test_what_stays_at_a_client_does_not_travel():
 
     traffic = round_traffic(keep)
     assert (traffic.down, traffic.up) == (0, 0)
+
+
+def test_a_sum_that_nobody_reads_is_not_taken():
+    """On either stack, or a statistic that privacy leaves out of the result would leave the clients all the same."""
+
+    @tff.federated_computation(tff.FederatedType(np.float32, tff.CLIENTS))
+    def total(values):
+        tff.federated_max(values)
+        sums = {"read": tff.federated_sum(values), "unread": tff.federated_sum((values, values))}
+        return sums["read"]
+
+    @tff.federated_computation(tff.FederatedType(np.float32, tff.CLIENTS))
+    def nothing(values):
+        tff.federated_sum(values)
+        return tff.federated_value(1, tff.SERVER)
+
+    assert [type_bytes(sent) for sent in uploads(total)] == [4] and uploads(nothing) == []

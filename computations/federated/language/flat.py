@@ -67,11 +67,16 @@ class _Flattening:
         self._calls: list[tuple[str, fw.Call]] = []  # of the function that is flattened
 
     def body(self, block: fw.ComputationBuildingBlock, names: dict) -> fw.ComputationBuildingBlock:
-        """A block with its own list of calls."""
+        """A block with its own list of calls: of those that its result needs, so that nothing else leaves a client."""
         outer, self._calls = self._calls, []
         result = self._block(self._value(block, names))
         calls, self._calls = self._calls, outer
-        return fw.Block(calls, result) if calls else result
+        needed, kept = _names_in(result), []
+        for name, call in reversed(calls):
+            if name in needed:
+                kept.insert(0, (name, call))
+                needed |= _names_in(call)
+        return fw.Block(kept, result) if kept else result
 
     def function(self, function: _Function) -> fw.Lambda:
         """A function whose body is a list of calls."""
@@ -132,6 +137,19 @@ class _Flattening:
         if isinstance(value, _Structure):
             return fw.Struct([(name, self._block(member)) for name, member in value.members], value.container)
         return value
+
+
+def _names_in(block: fw.ComputationBuildingBlock) -> set[str]:
+    """The names that a block refers to."""
+    names = set()
+
+    def note(part: fw.ComputationBuildingBlock):
+        if isinstance(part, fw.Reference):
+            names.add(part.name)
+        return part, False
+
+    fw.transform_postorder(block, note)
+    return names
 
 
 def _pack(type_spec: fl.Type, tensors: list):
