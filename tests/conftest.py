@@ -60,12 +60,11 @@ def session_mark():
 
 @pytest.fixture(scope="session")
 def runtime(session_mark, tmp_path_factory):
-    """The open runtime of the session; its worker is started by the first test that asks for it."""
-    from tff_re.runtime import DEFAULT_RUNTIME, open_runtime
+    """The open runtime of the session: TFF's own worker where there is one, started by the first test that asks."""
+    from tff_re.runtime import open_runtime
 
-    log = tmp_path_factory.mktemp("runtime") / "worker.log"
-    threads = "max_concurrent_computation_calls" if STACK == "tff" else "threads"
-    with open_runtime(DEFAULT_RUNTIME, log_path=log, **{threads: 2}) as opened:
+    name, threads = ("local", "max_concurrent_computation_calls") if STACK == "tff" else ("in-process", "threads")
+    with open_runtime(name, log_path=tmp_path_factory.mktemp("runtime") / "worker.log", **{threads: 2}) as opened:
         yield opened
 
 

@@ -102,8 +102,8 @@ def _gpu() -> Finding:
     from tff_re.runtime.in_process.devices import gpu_names
 
     count = len(gpu_names())
-    choice = "'in-process', which uses it" if count else f"'{DEFAULT_RUNTIME}', the default"
-    return Finding("GPU", f"{count} seen by TensorFlow; runtime for this machine: {choice}")
+    uses = f"; the runtime '{DEFAULT_RUNTIME}', the default, uses {'it' if count == 1 else 'them'}" if count else ""
+    return Finding("GPU", f"{count} seen by TensorFlow{uses}")
 
 
 def _worker() -> Finding:
