@@ -8,6 +8,7 @@ from computations import federated as tff
 from computations.aggregators import AttentionFactory
 from computations.traffic import intrinsic_calls, type_bytes
 from tests.computations import toolbox
+from tests.stacks import needs_tff
 
 WEIGHT = tff.TensorType(np.float32)
 
@@ -137,7 +138,7 @@ def test_impossible_granularity_is_refused():
 
 
 def test_clipping_around_it():
-    factory = tff.aggregators.clipping_factory(2.0, AttentionFactory("model"), clipped_count_sum_factory=None)
+    factory = tff.aggregators.clipping_factory(2.0, AttentionFactory("model"))
     process = factory.create(value_type((2,)), WEIGHT)
     result, _ = aggregate(process, [[[3.0, 4.0]], [[0.6, 0.8]]], [1, 1])
     # Clipped to (1.2, 1.6), length 2; softmax(2, 1) = 0.7310586, 0.2689414
@@ -145,6 +146,7 @@ def test_clipping_around_it():
     np.testing.assert_allclose(result[0], [1.0386352, 1.3848469], atol=1e-6)
 
 
+@needs_tff
 def test_a_private_sum_inside_it():
     def private(noise):
         return tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(

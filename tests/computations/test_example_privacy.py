@@ -35,6 +35,7 @@ from tests.computations.test_fedlcc import examples as documents
 from tests.computations.test_fedlcc import pairs_model
 from tests.computations.toolbox import assert_close, examples, linear_model, start_weights
 from tests.models.encoders_for_tests import CHINESE, chinese_encoder
+from tests.stacks import needs_tff
 from tff_re import models
 from tff_re.models.adapters import AdapterOptions
 from tff_re.models.inputs import PieceInput, RelationInput, TokenInput
@@ -488,6 +489,7 @@ def test_the_setting_reaches_the_client_work_and_is_no_key():
 # Both runtimes.
 
 
+@needs_tff
 def test_both_runtimes_compute_the_same(tmp_path):
     """Of a model whose gradients go through loops and lookups; twice the same, and noise in all words' vectors."""
     model, data, weights = built("lstm")

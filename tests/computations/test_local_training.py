@@ -414,7 +414,7 @@ def test_no_constant_is_as_large_as_the_weights():
         large, objective=CrossEntropy(), optimizer=SelfAdam(0.1), training=LocalTraining(batch_size=5)
     )
     algorithm = compose(large, client_work=work, aggregator=mean(), finalizer=gradient_step(large))
-    all_graphs = list(graphs(tff.framework.ConcreteComputation.get_proto(native_form(algorithm.next))))
+    all_graphs = list(graphs(tff.proto_of(native_form(algorithm.next))))
     nodes = [
         n for graph in all_graphs for part in (graph.node, *(f.node_def for f in graph.library.function)) for n in part
     ]

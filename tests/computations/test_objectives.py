@@ -336,9 +336,7 @@ def test_a_client_that_does_not_count_wins_nothing(election, vector, score):
 
 
 def test_the_elections_inner_sum_is_used():
-    clipped = tff.aggregators.clipping_factory(
-        1.0, tff.aggregators.SumFactory(), clipped_count_sum_factory=tff.aggregators.SumFactory()
-    )
+    clipped = tff.aggregators.clipping_factory(1.0, tff.aggregators.SumFactory())
     process = MajorClassifierVectorsFactory(clipped).create(upload_type(2, 2))
     offers = [client_update([[3, 4], [1, 1]], [0.0, 1.0]), client_update([[9, 9], [0, 0.5]], [1.0, 0.0])]
     # The first contributes (3, 4), longer than 1, the second (0, 0.5), which is not.

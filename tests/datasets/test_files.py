@@ -73,7 +73,7 @@ def test_missing_file_and_folder(tmp_path):
 def test_json_lines_place_the_error_in_the_file(tmp_path):
     path = tmp_path / "a.jsonl"
     first = json.dumps({"t": SECRET}, ensure_ascii=False).encode()
-    path.write_bytes(first + b"\n[1,]\n")
+    path.write_bytes(first + b"\n[1 2]\n")
     lines = read_json_lines(path)
     assert next(lines) == (1, {"t": SECRET})
     with pytest.raises(DataError) as caught:

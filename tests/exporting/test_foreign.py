@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from computations.stack import KERAS, KERAS_MODULE
 from datasets.bags.encoding import encode_bags
 from datasets.bags.loading import load_unlabelled_bags
 from tests import bags_for_tests, documents_for_tests
@@ -33,21 +34,18 @@ class Refuse(importlib.abc.MetaPathFinder):
         if name.split(".")[0] in refused:
             raise ImportError(name)
 sys.meta_path.insert(0, Refuse())
-import functools
+import functools, importlib
 import tensorflow as tf
-try:
-    import tf_keras as keras
-except ImportError:
-    keras = tf.keras
+keras = importlib.import_module(sys.argv[2])
 load = functools.cache(tf.saved_model.load)
-for folder, signature, inputs, keras, with_text in json.load(open(sys.argv[1], encoding="utf-8")):
+for folder, signature, inputs, has_keras, with_text in json.load(open(sys.argv[1], encoding="utf-8")):
     if with_text:
         refused.discard("tensorflow_text")
         import tensorflow_text
     inputs = {name: tf.constant(value) for name, value in inputs.items()}
     answer = load(folder + "/saved_model").signatures[signature](**inputs)["probabilities"]
     answers = [answer.numpy().tolist()]
-    if keras:
+    if has_keras:
         model, (values,) = keras.models.load_model(folder + "/model.keras"), inputs.values()
         answers.append(model(values)["probabilities"].numpy().tolist())
         answers.append(model.predict(values, verbose=0)["probabilities"].tolist())
@@ -109,7 +107,7 @@ def piece_tasks():
 def foreign_answers_are_right(python, folder, tasks):
     (folder / "tasks.json").write_text(json.dumps([task for task, _, _ in tasks]), "utf-8")
     done = subprocess.run(
-        [python, "-I", "-c", FOREIGN, str(folder / "tasks.json")],
+        [python, "-I", "-c", FOREIGN, str(folder / "tasks.json"), KERAS_MODULE],
         cwd=folder,
         env={name: value for name, value in os.environ.items() if name != "TF_USE_LEGACY_KERAS"}
         | {"TF_CPP_MIN_LOG_LEVEL": "3"},
@@ -143,7 +141,7 @@ def test_exports_of_every_kind_need_nothing_of_this_project(tmp_path):
 def test_an_environment_of_tensorflow_and_its_text_alone_gets_the_same(tmp_path):
     uv = subprocess.run([ROOT / "scripts" / "find-uv"], cwd=ROOT, capture_output=True, text=True, check=True)
     python = tmp_path / "fresh" / "bin" / "python"
-    packages = [f"{name}=={metadata.version(name)}" for name in ("tensorflow", "tensorflow-text")]
+    packages = [f"{name}=={metadata.version(name)}" for name in ("tensorflow", "tensorflow-text", KERAS)]
     packages.append("setuptools<81")  # see docs/serving.md
     version = ".".join(map(str, sys.version_info[:2]))
     for words in (

@@ -29,7 +29,7 @@ from tff_re.models.sentence_encoder import MODEL as sentence_encoder
 from tff_re.recipes.options import PersonaliseOptions
 from tff_re.recipes.reading import resolve
 from tff_re.runs.experiment import ExperimentBuilder
-from tff_re.runs.features.personalise import places_of
+from tff_re.runs.features.personalise import trained_indices
 from tff_re.runs.results import keras_model
 from tff_re.runs.run import train_run
 from tff_re.runtime import open_runtime
@@ -155,7 +155,7 @@ def test_the_adapter_the_new_rows_and_the_classifier_are_all_that_is_trained(kin
 def test_fine_tuning_of_the_adapter_is_of_all_but_the_classifier(layers, names, corpus):
     experiment = built(dataclasses.replace(recipe(corpus), personalise=PersonaliseOptions(layers=layers)))
     model = experiment.model
-    indices = places_of(experiment.recipe, model)
+    indices = trained_indices(experiment.recipe, model)
     assert {model.weight_names[index].rpartition("/")[2] for index in indices} == names
 
 
