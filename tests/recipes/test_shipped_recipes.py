@@ -47,6 +47,8 @@ def cut(name: str) -> list[str]:
         made["training.clients_per_round"] = 2
     if hasattr(recipe.algorithm.options, "local_epochs"):
         made["algorithm.local_epochs"] = 1
+    if recipe.privacy_unit == "example":  # of a few examples, which a step must not take all of
+        made["algorithm.batch_size"] = 8
     for section, choice in (("model", recipe.model), ("client_model", recipe.client_model)):
         sizes = {} if choice is None else SMALL
         made.update({f"{section}.{key}": size for key, size in sizes.items() if hasattr(choice.options, key)})
