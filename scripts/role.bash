@@ -7,7 +7,7 @@ if [ -n "${FLOWER:-}" ]; then
 elif [ -d .flower ]; then
     flower=$PWD/.flower/bin
 else # in the project's environment, as the extra `flower` of the language stack installs it
-    flower=$(dirname "$python")
+    flower=$(dirname "$(realpath -ms "$(type -P "$python" || echo "$python")")")
 fi
 # Flower sends usage data to flower.ai and asks for newer versions of itself, unless it is told not to.
 export FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
