@@ -12,6 +12,7 @@ STACK ?=
 V ?=
 INSTALLER ?=
 ARGS ?=
+FLOWER ?=
 JOBS ?= 2
 export PYTHON STACK V INSTALLER
 # What one process has compiled serves the others; tests start some fifty.
@@ -63,8 +64,8 @@ notebooks: setup ## run the notebooks and write what they show to docs/notebooks
 notebooks-check: setup ## run the notebooks, top to bottom, and write nothing
 	$(python) -m notebooks.render --check $(ARGS)
 
-hospitals: setup ## train at three hospitals over Flower, and compare with the simulation (makes .flower first)
-	@env -u PYTHON scripts/setup-flower
+hospitals: setup ## train at three hospitals over Flower, and compare with the simulation; FLOWER=/path/to/bin replaces .flower
+	@[ -n "$(FLOWER)" ] || env -u PYTHON scripts/setup-flower
 	@$(python) .ci/three-hospitals
 
 bench: setup ## measure time and memory; ARGS goes to the benchmarks

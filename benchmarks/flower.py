@@ -8,6 +8,7 @@ import random
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -15,7 +16,17 @@ from pathlib import Path
 import psutil
 
 ROOT = Path(__file__).parents[1]
-PROGRAMS = ROOT / ".flower" / "bin"
+
+
+def _programs() -> Path:
+    """The folder of Flower's programs, chosen as scripts/role.bash does."""
+    if folder := os.environ.get("FLOWER"):
+        return Path(folder).absolute()
+    return ROOT / ".flower" / "bin" if (ROOT / ".flower").is_dir() else Path(sys.executable).parent
+
+
+PROGRAMS = _programs()
+
 QUICK = (PROGRAMS / "python", ROOT / "scripts" / "flower" / "supernode")
 """The command of a node; Flower's own is PROGRAMS / "flower-supernode"."""
 
@@ -24,8 +35,8 @@ _CURVE = ("ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "
 
 def missing() -> str | None:
     """Why Flower cannot be started here; None where it can."""
-    if not (ROOT / ".flower" / ".installed").exists():
-        return "there is no .flower; scripts/setup-flower makes it"
+    if not (PROGRAMS / "flower-superlink").exists():
+        return f"there is no Flower in {PROGRAMS}; scripts/setup-flower makes .flower"
     for program in ("openssl", "ssh-keygen"):
         if shutil.which(program) is None:
             return f"there is no {program}"

@@ -1,7 +1,14 @@
 # For scripts/coordinator and scripts/hospital: where things are, and how what they begin is ended.
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 umask 077
-python=${PYTHON:-$PWD/.venv/bin/python} flower=${FLOWER:-$PWD/.flower/bin}
+python=${PYTHON:-$PWD/.venv/bin/python}
+if [ -n "${FLOWER:-}" ]; then
+    flower=$(cd "$given" && realpath -ms "$FLOWER")
+elif [ -d .flower ]; then
+    flower=$PWD/.flower/bin
+else # in the project's environment, as the extra `flower` of the language stack installs it
+    flower=$(dirname "$(realpath -ms "$(type -P "$python" || echo "$python")")")
+fi
 # Flower sends usage data to flower.ai and asks for newer versions of itself, unless it is told not to.
 export FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
 export PYTHONPATH=$PWD PATH=$flower:$PATH
@@ -9,6 +16,10 @@ export PYTHONPATH=$PWD PATH=$flower:$PATH
 fail() {
     echo "tff-re: $1" >&2
     exit "${2:-2}"
+}
+need_flower() {
+    [ -x "$flower/python" ] || fail "there is no Python in $flower; run scripts/setup-flower, or name another folder by FLOWER=/path/to/bin"
+    "$flower/python" scripts/flower/tested_versions.py || exit 2
 }
 # Flower starts processes in sessions of their own: what is begun here is ended with all that descends from it.
 begun=()
