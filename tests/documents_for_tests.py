@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 from tests.bags_for_tests import HIDDEN, train_table
 from tests.built_once import temporary_folder
-from tests.models.encoders_for_tests import PIECES, a_copy
+from tests.models.encoders_for_tests import PIECES, copy_encoder
 
 DISEASES = ("D000001", "D000002", "D000003")
 """Of these the first shares a sentence with the drug."""
@@ -67,7 +67,7 @@ def marking_encoder(layers: int = 1) -> Path:
     """The tiny BERT with the marker of mentions in its vocabulary, in place of a letter that no test needs."""
     from transformers import BertTokenizerFast
 
-    folder = a_copy(temporary_folder("documents") / f"encoder-{layers}", layers=layers)
+    folder = copy_encoder(temporary_folder("documents") / f"encoder-{layers}", layers=layers)
     (folder / "vocab.txt").write_text("\n".join("*" if p == "##q" else p for p in PIECES) + "\n", "utf-8")
     BertTokenizerFast(vocab_file=str(folder / "vocab.txt")).save_pretrained(folder)
     return folder
