@@ -252,8 +252,8 @@ def _check_agreement(problem: Problem, weights: list[np.ndarray]) -> None:
         contender.start(weights)
         contender.round()
         results.append(contender.weights())
-    for name, weights in zip([c.name for c in CONTENDERS[1:]], results[1:], strict=True):
-        for expected, actual in zip(results[0], weights, strict=True):
+    for name, result in zip([c.name for c in CONTENDERS[1:]], results[1:], strict=True):
+        for expected, actual in zip(results[0], result, strict=True):
             difference = float(np.max(np.abs(np.asarray(expected) - np.asarray(actual))))
             if not difference < 1e-5:
                 raise AssertionError(f"{problem.name}: {Ours.name} and {name} differ by {difference}")
