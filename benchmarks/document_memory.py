@@ -94,7 +94,7 @@ def table(measured: dict[tuple[str, str], list[tuple[int, float]]]) -> str:
 
 
 def measure(target, size: Size, folder: str, extra_arguments: tuple, kind: str) -> list[tuple[int, float]]:
-    """(peak in bytes, seconds) of each step or round, in a process of its own that has ended on return.
+    """(peak in bytes, seconds) of each step or round, measured in a process that has ended on return.
 
     Raises:
       RuntimeError: the process failed; it has printed why.

@@ -58,8 +58,9 @@ def run(rounds: int, out: Path) -> str:
     return table(peaks) + (
         f"\nDistilBERT, {CONFIG['n_layers']} layers of width {CONFIG['dim']}, random weights; every client has one "
         f"batch of {BATCH} texts of {LENGTH} pieces. {kind.upper()} of Python, the worker and its supervisor together, "
-        f"sampled every {SECONDS_BETWEEN_SAMPLES * 1000:.0f} ms; GB are 10^9 bytes. {details['cores']} cores, "
-        f"as many clients at once; TensorFlow {details['tensorflow']}, {DISTRIBUTION} {details[DISTRIBUTION]}.\n\n"
+        f"sampled every {SECONDS_BETWEEN_SAMPLES * 1000:.0f} ms; GB are 10^9 bytes. {details['cores']} cores "
+        f"and this number of clients at once; TensorFlow {details['tensorflow']}, "
+        f"{DISTRIBUTION} {details[DISTRIBUTION]}.\n\n"
         "SCAFFOLD is skipped: its clients keep control variates as large as the model, and the worker's messages hold "
         "at most 2·10^9 bytes a value, too little for those of ten DistilBERTs.\n"
     )
@@ -138,7 +139,7 @@ def sample_memory(
             stages.append(
                 (message, max(peak, process_memory(process.pid, kind)))
             )  # it waits; the stage may have ended before a sample
-            pipe.send("go on")
+            pipe.send("continue")
         process.join()
         if process.exitcode:
             raise RuntimeError(f"{description} ended with exit code {process.exitcode}")

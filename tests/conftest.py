@@ -21,11 +21,11 @@ from tff_re.runtime.quiet import be_quiet
 
 be_quiet()  # before TensorFlow is imported by any test, as on the command line
 
-# A shell lets what it starts in the background (make test &) ignore Ctrl-C, and all that is started by that, too.
+# Processes that a shell starts in the background (make test &) ignore Ctrl-C, and so do their children.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The machine's speed is no property of the code, and what a change has to pass is the same today and tomorrow. To look
+# No deadline, since the machine's speed is not a property of the code, and the same examples in every run. To look
 # for new counterexamples: HYPOTHESIS_PROFILE=search make test, of a thousand examples a property instead of forty.
 hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=40)
 hypothesis.settings.register_profile("search", deadline=None, max_examples=1000)

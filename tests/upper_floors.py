@@ -229,7 +229,7 @@ def rounds_in(path) -> int:
         return 0
 
 
-# Runs that are broken off
+# Interrupted runs
 
 
 class Stop(Exception):

@@ -85,7 +85,7 @@ def clients_of_round(number):
 def play(algorithm, state, rounds, clients_of_round, client_states=None, at_server=None):
     """(state, client states, the metrics of each round) after these rounds; client states go from round to round.
 
-    An algorithm whose server holds examples of its own gets `at_server` (x, y), or those of the suite.
+    An algorithm with examples at the server gets `at_server` (x, y), or those of the suite.
     """
     metrics = []
     for number in rounds:

@@ -1,7 +1,7 @@
 """What the conformance suite knows of single algorithms; a registered algorithm without an entry is tested, too.
 
 An entry adds the numbers: `expected` works one round out in NumPy, and `like` names algorithms with the same numbers.
-Options that an algorithm does not have are left out; `required` are those that it cannot be built without.
+Options that an algorithm does not have are skipped; it cannot be built without `required`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Case:
     expected: (start weights, [(x, y) of each client], options) -> the new global weights.
     like: algorithms whose numbers are the same.
     options: of the worked-out round.
-    extra_traffic: bytes per direction, client and round beside one model and 200.
+    extra_traffic: bytes per direction, client and round in addition to one model and 200.
     required: options without a default that works, for the two clients of the suite.
     constant_term: of the local loss on a model without an encoder, from the second round on.
     uploads: bytes that a client gives away where that is not a model.
@@ -104,7 +104,7 @@ def normalised(start, data, options):
 
 
 def dynamic(start, data, options):
-    """FedDyn's first round: the proximal term alone, then w - mean - h / alpha, h = alpha |S| / N * mean."""
+    """FedDyn's first round: only the proximal term, then w - mean - h / alpha, h = alpha |S| / N * mean."""
     updates = []
     for x, y in data:
         rows = [np.arange(len(y))] * STEPS
@@ -260,7 +260,7 @@ CASES = {
         required={"num_server_examples": NUM_AT_SERVER},
         without_effect=AT_SERVER,
     ),
-    # The mean with all clients alike; else as MOON.
+    # The unweighted mean; otherwise as MOON.
     "fedlcc": Case(
         three_choices(plain_mean, toolbox.Adam),
         options={"learning_rate": 0.1, "mu": 0.8, "server_step": 1.5},

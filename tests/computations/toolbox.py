@@ -136,7 +136,7 @@ def gradient(weights, x, y, extra=None):
 
 
 def batches(seed, num_examples, batch_size, epochs):
-    """Rows of every batch: a pass is ordered by random keys that come from the client's seed alone."""
+    """Rows of every batch: a pass is ordered by random keys that come only from the client's seed."""
     keys = tf.random.stateless_uniform([epochs, num_examples], seed, None, None, tf.int32).numpy()
     for order in np.argsort(keys, axis=1, kind="stable"):
         yield from (order[i : i + batch_size] for i in range(0, num_examples, batch_size))

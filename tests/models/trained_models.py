@@ -18,7 +18,7 @@ def assert_same_order_and_names(model, plain) -> None:
 
 
 def assert_stock_layers(plain) -> None:
-    """Keras alone can load all layers."""
+    """Asserts that all layers are Keras' own."""
     assert all(type(layer).__module__.startswith("keras.src.") for layer in plain.layers)
 
 
