@@ -1,4 +1,4 @@
-"""What the benchmarks share: a race in turns, and the words of their tables."""
+"""Shared by the benchmarks: timing in turns, and the cells of their tables."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from computations.stack import DISTRIBUTION
 from tff_re.runs.folder import environment
 
 
-def in_turn(contenders: Mapping[Hashable, Callable[[Any], Any]], data: Sequence, turns: int) -> dict:
-    """Contender -> for each turn the seconds that it takes for each of `data`; a turn before them compiles."""
+def in_turn(contenders: Mapping[Hashable, Callable[[Any], Any]], inputs: Sequence, turns: int) -> dict:
+    """Contender -> (seconds for each of `inputs`) of each turn. A first turn, which compiles, is not counted."""
     seconds = {name: [] for name in contenders}
     for turn in range(-1, turns):
-        for name, run in contenders.items():
+        for name, play in contenders.items():
             times = []
-            for one in data:
+            for value in inputs:
                 began = time.perf_counter()
-                run(one)
+                play(value)
                 times.append(time.perf_counter() - began)
             if turn >= 0:
                 seconds[name].append(tuple(times))
@@ -27,21 +27,21 @@ def in_turn(contenders: Mapping[Hashable, Callable[[Any], Any]], data: Sequence,
 
 
 def machine() -> str:
-    """Where a benchmark ran: cores and versions."""
-    about = environment()
-    return f"{about['cores']} cores, TensorFlow {about['tensorflow']}, {DISTRIBUTION} {about[DISTRIBUTION]}"
+    """Cores and versions of the machine that ran the benchmark."""
+    details = environment()
+    return f"{details['cores']} cores, TensorFlow {details['tensorflow']}, {DISTRIBUTION} {details[DISTRIBUTION]}"
 
 
 def spread(values: Sequence[float], digits: int) -> str:
-    """Median, least and greatest."""
+    """Median (minimum to maximum)."""
     return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
 def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> float:
-    """The median of the ratios, turn by turn."""
+    """Median over the turns of their ratios."""
     return statistics.median(n / d for n, d in zip(numerators, denominators, strict=True))
 
 
 def met(holds: bool) -> str:
-    """Whether an expectation is met, in words."""
+    """`met` or `not met`."""
     return "met" if holds else "not met"

@@ -1,8 +1,8 @@
-"""Peak memory and seconds of training on whole documents, with an encoder of MiniLM-L6's form and random weights.
+"""Peak memory and seconds of training on whole documents, with an encoder of MiniLM-L6's size and random weights.
 
-Two kinds of batches of three documents: the largest that are to be met (40 entities, all 1,560 ordered pairs of them,
-1,500 pieces, so that they are read in windows) and such as CDR's. Each is trained on in two ways, each in a process of
-its own: as a step in that process, and as rounds of FedLCC in the worker, the contrast included.
+There are two kinds of batches of three documents: the largest expected (40 entities, all 1,560 ordered pairs of them,
+1,500 pieces, so that they are read in windows), and documents of CDR's size. Each is measured twice, in a process of
+its own: as training steps in that process, and as rounds of FedLCC with its contrast in the worker.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.common import machine, met
-from benchmarks.memory import SECONDS_BETWEEN_SAMPLES, kind_of_memory, watched
+from benchmarks.memory import SECONDS_BETWEEN_SAMPLES, memory_kind, sample_memory
 
-# TensorFlow and what needs it is imported in the measured process alone.
+# TensorFlow and modules that need it are imported only in the measured process.
 
-FORM = {
+CONFIG = {
     "model_type": "bert",
     "num_hidden_layers": 6,
     "hidden_size": 384,
@@ -29,7 +29,7 @@ FORM = {
     "intermediate_size": 1536,
     "vocab_size": 30524,
 }
-BATCH, MOST_GIGABYTES = 3, 4.0
+BATCH, MAX_GIGABYTES = 3, 4.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,67 +44,68 @@ class Size:
 
 
 SIZES = (Size("largest", 1500, 40, 120, 1560), Size("as CDR", 400, 10, 30, 20))
-PARTS = 4
+STEPS = 4
 """Steps or rounds; the first compiles."""
 
 
 def run(rounds: int, out: Path) -> str:
-    """Measures PARTS steps and rounds of each size, whatever `rounds` is; returns the Markdown table."""
+    """Measures STEPS steps and rounds of each size, whatever `rounds` is; returns the Markdown table."""
     del rounds
-    kind = kind_of_memory()
+    kind = memory_kind()
     measured = {}
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "config.json").write_text(json.dumps(FORM), "utf-8")
+        (Path(folder) / "config.json").write_text(json.dumps(CONFIG), "utf-8")
         for size in SIZES:
             measured["a step in the process", size.name] = measure(steps, size, folder, (), kind)
             measured["a round of FedLCC in the worker", size.name] = measure(
                 federated_rounds, size, folder, (out / "worker.log",), kind
             )
     return table(measured) + (
-        f"\n{FORM['num_hidden_layers']} layers of width {FORM['hidden_size']}, random weights; one batch of {BATCH} "
-        "documents without padding, Adam. "
+        f"\n{CONFIG['num_hidden_layers']} layers of width {CONFIG['hidden_size']}, random weights; one batch of "
+        f"{BATCH} documents without padding, Adam. "
         + "; ".join(
             f"{s.name}: {s.pieces} pieces, {s.entities} entities, {s.mentions} mentions, {s.pairs} pairs" for s in SIZES
         )
-        + f". A round is one such step and the contexts under the global and the trained model. "
-        f"{kind.upper()} of all processes that belong to it, sampled every {SECONDS_BETWEEN_SAMPLES * 1000:.0f} ms; GB "
+        + ". A round is one such step and the contexts under the global and the trained model. "
+        f"{kind.upper()} of the process and its children, sampled every {SECONDS_BETWEEN_SAMPLES * 1000:.0f} ms; GB "
         f"are 10^9 bytes. {machine()}.\n"
     )
 
 
 def table(measured: dict[tuple[str, str], list[tuple[int, float]]]) -> str:
-    """Markdown from (way, size) -> (peak in bytes, seconds) of each step or round."""
+    """Markdown from (training, size) -> (peak in bytes, seconds) of each step or round."""
     lines = [
-        "| documents | training | peak at compilation, GB | peak after it, GB | least seconds after it |",
+        "| documents | training | peak GB with compilation | peak GB after it | fastest step or round, s |",
         "| :-- | :-- | --: | --: | --: |",
     ]
-    for (way, size), parts in measured.items():
-        first, later = parts[0][0], max(peak for peak, _ in parts[1:])
-        seconds = min(seconds for _, seconds in parts[1:])
-        lines.append(f"| {size} | {way} | {first / 1e9:.2f} | {later / 1e9:.2f} | {seconds:.2f} |")
-    way, size = next(iter(measured))
-    most = max(peak for peak, _ in measured[way, size]) / 1e9
+    for (training, size), step_peaks in measured.items():
+        first, later = step_peaks[0][0], max(peak for peak, _ in step_peaks[1:])
+        seconds = min(seconds for _, seconds in step_peaks[1:])
+        lines.append(f"| {size} | {training} | {first / 1e9:.2f} | {later / 1e9:.2f} | {seconds:.2f} |")
+    training, size = next(iter(measured))
+    peak_gigabytes = max(peak for peak, _ in measured[training, size]) / 1e9
     lines += [
         "",
-        f"Expected: {way}, {size}, stays under {MOST_GIGABYTES:g} GB; here {most:.2f}, {met(most < MOST_GIGABYTES)}.",
+        f"Expected: {training}, {size}, stays under {MAX_GIGABYTES:g} GB; here {peak_gigabytes:.2f}, "
+        f"{met(peak_gigabytes < MAX_GIGABYTES)}.",
         "",
     ]
     return "\n".join(lines)
 
 
-def measure(work, size: Size, folder: str, more: tuple, kind: str) -> list[tuple[int, float]]:
-    """(peak in bytes, seconds) of each step or round, in a process of its own that has ended on return.
+def measure(target, size: Size, folder: str, extra_arguments: tuple, kind: str) -> list[tuple[int, float]]:
+    """(peak in bytes, seconds) of each step or round, measured in a process that has ended on return.
 
     Raises:
-      RuntimeError: that process ended before its time; it has printed why.
+      RuntimeError: the process failed; it has printed why.
     """
-    arguments = (size, folder, FORM["vocab_size"], PARTS, *more)
-    stages = watched(work, arguments, kind, f"{work.__name__} on documents {size.name}")
+    arguments = (size, folder, CONFIG["vocab_size"], STEPS, *extra_arguments)
+    stages = sample_memory(target, arguments, kind, f"{target.__name__} on documents {size.name}")
     return [(peak, seconds) for seconds, peak in stages]
 
 
-def steps(tell, size: Size, folder: str, vocabulary: int, parts: int) -> None:
-    """In the measured process: training steps; tells the seconds of each."""
+def steps(report, size: Size, folder: str, vocabulary: int, num_steps: int) -> None:
+    """In the measured process: training steps; reports the seconds of each."""
     import tensorflow as tf
 
     from computations.client_work.optimizers import SelfAdam
@@ -125,14 +126,14 @@ def steps(tell, size: Size, folder: str, vocabulary: int, parts: int) -> None:
         optimizer(tape.gradient(loss, model.trainable_variables), [], tf.constant(2.5e-5))
         return loss
 
-    for number in range(parts):
+    for index in range(num_steps):
         began = time.perf_counter()
-        float(step(tf.constant([0, number])))
-        tell(time.perf_counter() - began)
+        float(step(tf.constant([0, index])))
+        report(time.perf_counter() - began)
 
 
-def federated_rounds(tell, size: Size, folder: str, vocabulary: int, parts: int, log: Path) -> None:
-    """The same with rounds of one client."""
+def federated_rounds(report, size: Size, folder: str, vocabulary: int, num_rounds: int, log: Path) -> None:
+    """In the measured process: rounds of one client; reports the seconds of each."""
     from computations import algorithms
     from tff_re.runtime import open_runtime
 
@@ -142,17 +143,17 @@ def federated_rounds(tell, size: Size, folder: str, vocabulary: int, parts: int,
         algorithm = chosen.build(model, chosen.options(batch_size=BATCH))
         state = algorithm.initialize(model.initial_weights(0))
         arrays = model.arrange(documents(size, vocabulary))
-        memory = [algorithm.client_work.initial_client_state(arrays)]
-        for number in range(parts):
-            client = collections.OrderedDict(examples=arrays, seed=np.array([number, 0], np.int32))
+        client_states = [algorithm.client_work.initial_client_state(arrays)]
+        for index in range(num_rounds):
+            client = collections.OrderedDict(examples=arrays, seed=np.array([index, 0], np.int32))
             began = time.perf_counter()
-            output = algorithm.next(state, [client], memory)
-            state, memory = output["state"], output["memory"]
-            tell(time.perf_counter() - began)
+            output = algorithm.next(state, [client], client_states)
+            state, client_states = output["state"], output["client_state"]
+            report(time.perf_counter() - began)
 
 
 def build_model(size: Size, folder: str, vocabulary: int, dropout: float | None = None):
-    """The LocalModel of an encoder whose config.json is in the folder; `dropout` None: the configuration's."""
+    """The LocalModel of the encoder whose config.json is in `folder`; `dropout` None means the configuration's."""
     import tensorflow as tf
 
     from computations.local_model import LocalModel
@@ -170,7 +171,7 @@ def build_model(size: Size, folder: str, vocabulary: int, dropout: float | None 
 
 
 def documents(size: Size, vocabulary: int, count: int = BATCH) -> dict[str, np.ndarray]:
-    """Documents of random pieces without padding, mentions spread evenly, so many of all pairs; see DocumentInput."""
+    """Random documents without padding, with evenly spread mentions and `size.pairs` pairs; arrays of DocumentInput."""
     rng = np.random.default_rng(0)
     pairs = [(s, t) for s in range(size.entities) for t in range(size.entities) if s != t][: size.pairs]
     rows = {

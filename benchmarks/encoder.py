@@ -1,9 +1,9 @@
 """Seconds per local step of a sentence encoder: this project, a plain Keras step and TFF's own FedAvg, in turn.
 
-One client, batches of 8 texts of 128 word pieces without padding, Adam; the encoder has the form of MiniLM-L6 and
-random weights, so that nothing is downloaded. A step's cost is a slope: what a round of many batches takes longer than
-one of few, per batch. What a round costs beside its steps (sending weights, opening sessions) stands apart as the fixed
-cost. Before anything is timed, one step of each from the same weights on the same batch must lead to the same weights.
+One client, batches of 8 texts of 128 word pieces without padding, Adam; the encoder has MiniLM-L6's size and random
+weights, so that nothing is downloaded. The cost of a step is a slope: the extra time of a round with many batches over
+one with few, per batch. The fixed cost of a round (sending weights, opening sessions) is a separate column. Before
+timing, one step of each contender from the same weights on the same batch must lead to the same weights.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tff_re.models.adapters import AdapterOptions
 from tff_re.models.inputs import RelationInput
 from tff_re.runtime import open_runtime
 
-FORM = {
+CONFIG = {
     "model_type": "bert",
     "num_hidden_layers": 6,
     "hidden_size": 384,
@@ -38,16 +38,16 @@ FORM = {
 }
 LENGTH, BATCH, CLASSES, RATE = 128, 8, 10, 5e-5
 STEPS = (2, 12)
-"""Batches of the two rounds whose difference is the cost of steps."""
+"""Batches in the two rounds whose difference is the cost of the steps."""
 
 EPSILON = 1e-8 * (1 - 0.999) ** 0.5
-"""Self-Adam's 1e-8 beside the corrected root is this beside the uncorrected one of the others, in the first step."""
+"""In the first step, this epsilon with the uncorrected root equals Self-Adam's 1e-8 with the corrected one."""
 
 CLEAR_GRADIENT = 1e-6
-"""The first step of Adam is the rate times the gradient's sign. Below this it is rounding that chooses the sign (the
-keys' biases have no gradient but rounding), so contenders may differ there by two steps."""
+"""Adam's first step is the learning rate times the gradient's sign. For smaller gradients rounding decides on the sign
+(the gradient of the keys' biases is rounding only), so contenders may differ there by two steps."""
 
-MOST_TIMES_PLAIN, LEAST_TIMES_TFF = 1.15, 1.7
+MAX_RATIO_TO_PLAIN, MIN_SPEEDUP_OVER_TFF = 1.15, 1.7
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,9 +56,9 @@ class Problem:
 
     Attributes:
       folder: holds the encoder's config.json.
-      vocabulary, length, classes: pieces in all, pieces in a text, classes.
-      dropout: rate inside of the encoder; None: its configuration's.
-      adapter: what is trained in place of all weights; None: all.
+      vocabulary, length, classes: number of pieces in the vocabulary and in a text; number of classes.
+      dropout: rate inside the encoder; None: its configuration's.
+      adapter: trained instead of all weights; None: all weights are trained.
     """
 
     folder: str
@@ -75,8 +75,8 @@ class Problem:
     @functools.cached_property
     def inputs(self) -> RelationInput:
         inputs = RelationInput(self.vocabulary, self.length, self.folder)
-        found = sentence_encoder.MODEL.precompute(self.options, inputs, 0)
-        return inputs if found is None else found[0]
+        precomputed = sentence_encoder.MODEL.precompute(self.options, inputs, 0)
+        return inputs if precomputed is None else precomputed[0]
 
     @property
     def spec(self) -> dict[str, tf.TensorSpec]:
@@ -86,7 +86,7 @@ class Problem:
         return sentence_encoder.MODEL.build(self.options, self.inputs, self.classes)
 
     def build_logits(self) -> tf.keras.Model:
-        """The same with one output, as Keras' and TFF's own losses take it."""
+        """The model with logits as its only output, as Keras' and TFF's losses need it."""
         model = self.build()
         return tf.keras.Model(model.input, model.output["logits"])
 
@@ -95,17 +95,17 @@ class Problem:
         return LocalModel(self.build, self.spec, self.classes, "classifier", initialise=start)
 
     def examples(self, count: int) -> dict[str, np.ndarray]:
-        """So many texts of random pieces without padding, two pieces in each mention; see RelationInput."""
+        """`count` texts of random pieces without padding, two pieces in each mention; arrays of RelationInput."""
         rng = np.random.default_rng(0)
-        place = np.broadcast_to(np.arange(self.length), [count, self.length])
+        positions = np.broadcast_to(np.arange(self.length), [count, self.length])
         arrays = {
             "input_ids": rng.integers(0, self.vocabulary, [count, self.length]),
             "attention_mask": np.ones([count, self.length]),
             "y": rng.integers(0, self.classes, count),
         }
-        for which, start in (("head", 1), ("tail", 5)):
-            arrays[f"{which}_start"] = np.full(count, start)
-            arrays[f"{which}_mask"] = (place > start) & (place <= start + 2)
+        for side, start in (("head", 1), ("tail", 5)):
+            arrays[f"{side}_start"] = np.full(count, start)
+            arrays[f"{side}_mask"] = (positions > start) & (positions <= start + 2)
         return {name: value.astype(np.int32) for name, value in arrays.items()}
 
 
@@ -122,14 +122,14 @@ class Ours:
 
     def __init__(self, problem: Problem, weights: list[np.ndarray]):
         self._model = problem.local_model()
-        chosen = algorithms.find("fedavgs")
-        options = chosen.options(learning_rate=RATE, local_epochs=1, batch_size=BATCH)
-        algorithm = chosen.build(self._model, options)
+        declared = algorithms.find("fedavgs")
+        options = declared.options(learning_rate=RATE, local_epochs=1, batch_size=BATCH)
+        algorithm = declared.build(self._model, options)
         self._next = algorithm.next
         self._state = algorithm.initialize(tff.learning.models.ModelWeights(weights, []))
 
     def round(self, arrays: dict[str, np.ndarray], clients: int = 1):
-        """One round from the weights given at the start, of so many clients alike; the new weights."""
+        """Plays one round from the start weights with `clients` equal clients; returns the new weights."""
         client = collections.OrderedDict(examples=self._model.arrange(arrays), seed=np.zeros(2, np.int32))
         return self._next(self._state, [client] * clients)["state"]["weights"].trainable
 
@@ -147,8 +147,10 @@ class PlainStep:
         self._step = self._model.make_train_function()
 
     def round(self, arrays: dict[str, np.ndarray], clients: int = 1):
-        """The mean over clients of the weights after a step on every batch, from those given at the start; the moments
-        go on."""
+        """Returns the clients' mean weights after a step on every batch from the start weights.
+
+        Adam's moments are kept between clients and rounds.
+        """
         total = [np.zeros_like(value) for value in self._weights]
         for _ in range(clients):
             for variable, value in zip(self._model.trainable_variables, self._weights, strict=True):
@@ -156,22 +158,22 @@ class PlainStep:
             iterator = iter(_data_set(arrays).map(lambda batch: (batch["x"], batch["y"])))
             for _ in range(len(arrays["y"]) // BATCH):
                 self._step(iterator)
-            for place, variable in zip(total, self._model.trainable_variables, strict=True):
-                place += variable.numpy()
-        return [place / clients for place in total] if clients > 1 else total
+            for value_sum, variable in zip(total, self._model.trainable_variables, strict=True):
+                value_sum += variable.numpy()
+        return [value_sum / clients for value_sum in total] if clients > 1 else total
 
 
 class PlainLegacyStep(PlainStep):
-    """The same with the optimizer that updates in place by a fused kernel."""
+    """The same with the legacy optimizer, which updates in place by a fused kernel."""
 
     name = "plain Keras step, legacy Adam"
     optimizer = tf.keras.optimizers.legacy.Adam
 
 
-class GradientAlone(PlainStep):
-    """The gradient of every batch and no update of weights: what no optimizer can go below. Not a contender."""
+class GradientOnly(PlainStep):
+    """The gradient of every batch without an update of the weights: a lower bound, not a contender."""
 
-    name = "gradient alone, no update"
+    name = "gradient only, no update"
 
     def __init__(self, problem: Problem, weights: list[np.ndarray]):
         super().__init__(problem, weights)
@@ -187,7 +189,7 @@ class GradientAlone(PlainStep):
         self._step = step
 
 
-class TffOwn:
+class TffFedAvg:
     """`tff.learning.algorithms.build_weighted_fed_avg` with `build_adam`, in the same worker."""
 
     name = "TFF's own FedAvg"
@@ -198,8 +200,8 @@ class TffOwn:
 
         def model_fn():
             loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-            both = collections.OrderedDict(x=features, y=spec["y"])
-            return tff.learning.models.from_keras_model(problem.build_logits(), loss=loss, input_spec=both)
+            input_spec = collections.OrderedDict(x=features, y=spec["y"])
+            return tff.learning.models.from_keras_model(problem.build_logits(), loss=loss, input_spec=input_spec)
 
         self._process = tff.learning.algorithms.build_weighted_fed_avg(
             model_fn, client_optimizer_fn=tff.learning.optimizers.build_adam(RATE, epsilon=EPSILON)
@@ -208,31 +210,31 @@ class TffOwn:
         self._state = self._process.set_model_weights(self._process.initialize(), initial)
 
     def round(self, arrays: dict[str, np.ndarray], clients: int = 1):
-        """One round from the weights given at the start, of so many clients alike; the new weights."""
+        """Plays one round from the start weights with `clients` equal clients; returns the new weights."""
         state = self._process.next(self._state, [_data_set(arrays)] * clients).state
         return self._process.get_model_weights(state).trainable
 
 
-# The plain ones last: a Keras model made in one of TFF's graphs invalidates those made before it, until the next one is
-# made outside of a graph.
-CONTENDERS = (Ours, TffOwn, PlainStep, PlainLegacyStep)
+# The plain steps are last: building a Keras model in one of TFF's graphs invalidates the models built before it, until
+# the next one is built outside of a graph.
+CONTENDERS = (Ours, TffFedAvg, PlainStep, PlainLegacyStep)
 
 
 def run(rounds: int, out: Path) -> str:
     """Measures; returns the Markdown table."""
     with tempfile.TemporaryDirectory() as folder, open_runtime("local", log_path=out / "worker.log"):
-        (Path(folder) / "config.json").write_text(json.dumps(FORM), "utf-8")
-        problem = Problem(folder, FORM["vocab_size"], LENGTH, CLASSES)
+        (Path(folder) / "config.json").write_text(json.dumps(CONFIG), "utf-8")
+        problem = Problem(folder, CONFIG["vocab_size"], LENGTH, CLASSES)
         weights = problem.local_model().initial_weights(0).trainable
         check_agreement(dataclasses.replace(problem, dropout=0.0), weights, CONTENDERS)
-        contenders = {build.name: build(problem, weights).round for build in (*CONTENDERS, GradientAlone)}
+        contenders = {build.name: build(problem, weights).round for build in (*CONTENDERS, GradientOnly)}
         seconds = in_turn(contenders, [problem.examples(BATCH * steps) for steps in STEPS], rounds)
     millions = sum(w.size for w in weights) / 1e6
     return table(seconds) + (
-        f"\n{FORM['num_hidden_layers']} layers of width {FORM['hidden_size']}, {millions:.1f} million weights, random; "
-        f"one client, batches of {BATCH} texts of {LENGTH} pieces, the encoder's own dropout; a step is the difference "
-        f"of rounds with {STEPS[0]} and {STEPS[1]} batches over {STEPS[1] - STEPS[0]}, the fixed cost what is left; "
-        f"{rounds} pairs of rounds of each, in turn. {machine()}.\n"
+        f"\n{CONFIG['num_hidden_layers']} layers of width {CONFIG['hidden_size']}, {millions:.1f} million random "
+        f"weights; one client, batches of {BATCH} texts of {LENGTH} pieces, the encoder's own dropout; a step is the "
+        f"difference of rounds with {STEPS[0]} and {STEPS[1]} batches over {STEPS[1] - STEPS[0]}, the fixed "
+        f"cost is the intercept; {rounds} pairs of rounds of each, in turn. {machine()}.\n"
     )
 
 
@@ -242,53 +244,56 @@ def table(seconds: dict[str, list[tuple[float, float]]]) -> str:
     fixed = {n: [a - STEPS[0] * s for (a, _), s in zip(seconds[n], steps[n], strict=True)] for n in seconds}
     plain = min((PlainStep.name, PlainLegacyStep.name), key=lambda name: statistics.median(steps[name]))
     lines = [
-        "| contender | seconds a step, median (least to greatest) | times the plain step | fixed seconds a round |",
+        "| contender | seconds a step, median (min to max) | ratio to the plain step | fixed seconds a round |",
         "| :-- | --: | --: | --: |",
     ]
     for name, values in steps.items():
-        times, rest = ratio(values, steps[plain]), statistics.median(fixed[name])
-        lines.append(f"| {name} | {spread(values, 3)} | {times:.2f} | {rest:.2f} |")
-    to_plain, to_tff = ratio(steps[Ours.name], steps[plain]), ratio(steps[TffOwn.name], steps[Ours.name])
+        times, fixed_seconds = ratio(values, steps[plain]), statistics.median(fixed[name])
+        lines.append(f"| {name} | {spread(values, 3)} | {times:.2f} | {fixed_seconds:.2f} |")
+    ratio_to_plain, speedup_over_tff = (
+        ratio(steps[Ours.name], steps[plain]),
+        ratio(steps[TffFedAvg.name], steps[Ours.name]),
+    )
     lines += [
         "",
-        f"The plain step is the faster one, {plain}; ratios are medians over the turns. Expected: a step of ours takes "
-        f"at most {MOST_TIMES_PLAIN} times the plain one; here {to_plain:.2f}, {met(to_plain <= MOST_TIMES_PLAIN)}. "
-        f"Expected: ours is at least {LEAST_TIMES_TFF} times as fast as TFF's own; here {to_tff:.2f}, "
-        f"{met(to_tff >= LEAST_TIMES_TFF)}; with an update that costs nothing it would be "
-        f"{ratio(steps[TffOwn.name], steps[GradientAlone.name]):.2f}.",
+        f"The plain step is the faster of the two, {plain}; ratios are medians over the turns. Expected: a step of "
+        f"ours takes at most {MAX_RATIO_TO_PLAIN} times the plain one; here {ratio_to_plain:.2f}, "
+        f"{met(ratio_to_plain <= MAX_RATIO_TO_PLAIN)}. Expected: ours is at least {MIN_SPEEDUP_OVER_TFF} times as "
+        f"fast as TFF's own; here {speedup_over_tff:.2f}, {met(speedup_over_tff >= MIN_SPEEDUP_OVER_TFF)}; "
+        f"with an update that costs nothing it would be {ratio(steps[TffFedAvg.name], steps[GradientOnly.name]):.2f}.",
         "",
     ]
     return "\n".join(lines)
 
 
 def check_agreement(problem: Problem, weights: list[np.ndarray], contenders) -> None:
-    """One step on one batch leads all contenders from the same weights to the same ones, or the race means nothing.
+    """Checks that one step from the same weights on one batch leads all contenders to the same weights.
 
-    Weights whose gradient is clear agree within 2 % of the step, RATE; the others within two steps; rows without a
-    gradient (pieces that do not occur) exactly.
+    Weights with a gradient above CLEAR_GRADIENT agree within 2 % of the step, RATE, the others within two steps, and
+    rows without a gradient (pieces that do not occur) exactly.
 
     Raises:
-      AssertionError: they differ, or under nine tenths of the weights that move have a clear gradient.
+      AssertionError: they differ, or fewer than 90 % of the nonzero gradients are above CLEAR_GRADIENT.
     """
     batch = problem.examples(BATCH)
     gradients = [np.abs(g) for g in _gradients(problem, weights, batch)]
-    moving, clear = (sum(int((g > floor).sum()) for g in gradients) for floor in (0, CLEAR_GRADIENT))
-    if not clear >= 0.9 * moving:
+    nonzero, clear = (sum(int((g > threshold).sum()) for g in gradients) for threshold in (0, CLEAR_GRADIENT))
+    if not clear >= 0.9 * nonzero:
         raise AssertionError(
-            f"only {clear} of {moving} gradients are above {CLEAR_GRADIENT}: a step compares too little"
+            f"only {clear} of {nonzero} gradients are above {CLEAR_GRADIENT}, too few for a comparison"
         )
     first, *others = contenders
-    ours = first(problem, weights).round(batch)
+    reference = first(problem, weights).round(batch)
     for contender in others:
-        theirs = contender(problem, weights).round(batch)
-        for mine, other, gradient in zip(ours, theirs, gradients, strict=True):
-            difference = np.abs(np.asarray(mine) - np.asarray(other))
+        weights_after = contender(problem, weights).round(batch)
+        for expected, actual, gradient in zip(reference, weights_after, gradients, strict=True):
+            difference = np.abs(np.asarray(expected) - np.asarray(actual))
             allowed = RATE * np.where(gradient > CLEAR_GRADIENT, 0.02, 2.02)
             if gradient.ndim > 1:
                 allowed *= gradient.any(axis=-1, keepdims=True)
             if not (difference <= allowed).all():
                 excess = float(np.max(difference - allowed))
-                raise AssertionError(f"{first.name} and {contender.name} differ by {excess} more than they may")
+                raise AssertionError(f"{first.name} and {contender.name} differ by {excess} more than allowed")
 
 
 def _gradients(problem: Problem, weights: list[np.ndarray], batch: dict[str, np.ndarray]) -> list[np.ndarray]:

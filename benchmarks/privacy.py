@@ -1,8 +1,8 @@
-"""What differential privacy costs: seconds of a round with the clients' examples protected, beside plain training.
+"""Cost of differential privacy: seconds of a local step with protected examples, compared with plain training.
 
 FedAvg of ten clients with 100 examples each in batches of 10, clip 1 and noise multiplier 1, all contenders in turn in
 one process: logistic regression, LSTM(128), PCNN with a fixed and with a trained table of 5,000 word vectors, and an
-encoder with LoRA if one is given. A group are five examples. `client` is what protects whole clients: clipping and
+encoder with LoRA if `--encoder` names one. A group is five examples. `client` protects whole clients: clipping and
 noise on the sum of the updates.
 """
 
@@ -30,15 +30,15 @@ from tff_re.models.inputs import DenseInput, PieceInput, RelationInput, TokenInp
 from tff_re.models.pretrained import load_config
 from tff_re.runtime import open_runtime
 
-CLIENTS, EXAMPLES, BATCH, CLASSES, IN_A_GROUP = 10, 100, 10, 6, 5
+CLIENTS, EXAMPLES, BATCH, CLASSES, GROUP_SIZE = 10, 100, 10, 6, 5
 WORDS, LENGTH, WIDTH = 5000, 40, 100
-MOST = {("LR", "example"): 4.0, ("LSTM(128)", "example"): 4.0, ("LR", "client"): 1.1, ("LSTM(128)", "client"): 1.1}
-"""How many times a plain step may be taken by protecting examples or clients."""
+MAX_RATIO = {("LR", "example"): 4.0, ("LSTM(128)", "example"): 4.0, ("LR", "client"): 1.1, ("LSTM(128)", "client"): 1.1}
+"""(model, unit) -> expected ratio to a plain step, at most."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A model, and the examples of a client by its number."""
+    """A model, and a function from a client's number to its examples."""
 
     name: str
     model: LocalModel
@@ -47,10 +47,10 @@ class Problem:
 
 
 def problems(encoder: Path | None) -> list[Problem]:
-    """Logistic regression on 60 numbers; texts of 10 to 40 words for the others."""
+    """Logistic regression on 60 numbers; the others on texts of 10 to 40 words."""
     vectors = np.random.default_rng(0).normal(size=(WORDS, WIDTH)).astype(np.float32)
     relations = RelationInput(WORDS, LENGTH, vectors=vectors)
-    found = [
+    result = [
         _problem("LR", "logistic_regression", {}, DenseInput(60)),
         _problem("LSTM(128)", "lstm", {}, TokenInput(WORDS, LENGTH, vectors)),
         _problem("PCNN, fixed vectors", "pcnn", {"train_vectors": False}, relations),
@@ -58,17 +58,17 @@ def problems(encoder: Path | None) -> list[Problem]:
     ]
     if encoder is not None:
         pieces = PieceInput(load_config(str(encoder)).vocab_size, LENGTH, str(encoder))
-        found.append(
+        result.append(
             replace(_problem("encoder, LoRA", "text_encoder", {"adapter": AdapterOptions()}, pieces), clients=2)
         )
-    return found
+    return result
 
 
 def _problem(name: str, model: str, options: dict, inputs) -> Problem:
     declared = models.MODELS[model]
     options = declared.Options(**options)
-    if (computed := declared.precompute(options, inputs, 0)) is not None:
-        inputs = computed[0]
+    if (precomputed := declared.precompute(options, inputs, 0)) is not None:
+        inputs = precomputed[0]
     labels = tf.TensorSpec([None], tf.int32)
     local = LocalModel(
         build=lambda: declared.build(options, inputs, CLASSES),
@@ -91,21 +91,21 @@ def _examples(inputs, client: int) -> dict[str, np.ndarray]:
         **dict(zip(("head_start", "tail_start"), starts, strict=True)),
     }
     named = {name: arrays[name] for name in inputs.specs}
-    return {**named, "y": rng.integers(0, CLASSES, EXAMPLES), GROUP: np.arange(EXAMPLES) // IN_A_GROUP}
+    return {**named, "y": rng.integers(0, CLASSES, EXAMPLES), GROUP: np.arange(EXAMPLES) // GROUP_SIZE}
 
 
 def contenders(problem: Problem) -> dict[str, Callable]:
-    """Name -> a round of that way to train."""
-    chosen = algorithms.find("fedavg")
-    options = chosen.options(learning_rate=0.05, local_epochs=1, batch_size=BATCH, weighting="uniform")
-    # So many groups in a batch that a step sees as many examples.
-    of_groups = attrs.evolve(options, batch_size=BATCH // IN_A_GROUP)
-    built = {"plain": chosen.build(problem.model, options)}
+    """Name -> a function that plays a round of that training."""
+    declared = algorithms.find("fedavg")
+    options = declared.options(learning_rate=0.05, local_epochs=1, batch_size=BATCH, weighting="uniform")
+    # With this number of groups in a batch a step has as many examples as plain training.
+    group_options = attrs.evolve(options, batch_size=BATCH // GROUP_SIZE)
+    built = {"plain": declared.build(problem.model, options)}
     built["client"] = privatised(
         built["plain"], PrivacyOptions(training_metrics=True), expected_clients=CLIENTS, noise_multiplier=1.0
     )
-    for unit, given in (("example", options), ("group", of_groups)):
-        built[unit] = chosen.build(problem.model, given.protecting(ExamplePrivacy(1.0, 1.0, unit)))
+    for unit, unit_options in (("example", options), ("group", group_options)):
+        built[unit] = declared.build(problem.model, unit_options.protecting(ExamplePrivacy(1.0, 1.0, unit)))
     clients = [
         collections.OrderedDict(examples=problem.model.arrange(problem.examples(k)), seed=np.array([0, k], np.int32))
         for k in range(problem.clients)
@@ -114,38 +114,38 @@ def contenders(problem: Problem) -> dict[str, Callable]:
     seed = np.array([1, 2], np.int32)
     states = {name: algorithm.initialize(weights) for name, algorithm in built.items()}
 
-    def round_of(name):
-        def run(_):
+    def player(name):
+        def play(_):
             state = with_noise_seed(states[name], seed) if has_noise(built[name]) else states[name]
             states[name] = built[name].next(state, clients)["state"]
 
-        return run
+        return play
 
-    return {name: round_of(name) for name in built}
+    return {name: player(name) for name in built}
 
 
 def run(rounds: int, out: Path, encoder: Path | None = None) -> str:
-    """The Markdown table: milliseconds of a local step and how many times a plain one that is."""
+    """Returns the Markdown table: milliseconds of a local step, and the ratio to a plain one."""
     lines = []
     for problem in problems(encoder):
         with open_runtime("local", log_path=out / "privacy.log", max_concurrent_computation_calls=2):
             seconds = in_turn(contenders(problem), [None], rounds)
         steps = problem.clients * EXAMPLES / BATCH
         times = {name: [turn[0] for turn in turns] for name, turns in seconds.items()}
-        for name, of_rounds in times.items():
-            factor = ratio(of_rounds, times["plain"])
+        for name, round_seconds in times.items():
+            ratio_to_plain = ratio(round_seconds, times["plain"])
             verdict = ""
-            if (most := MOST.get((problem.name, name))) is not None:
-                verdict = f" ({met(factor <= most)}: at most {most:g})"
-            each = spread([1000 * s / steps for s in of_rounds], 2)
-            lines.append(f"| {problem.name} | {name} | {each} | {factor:.2f}{verdict} |")
+            if (max_ratio := MAX_RATIO.get((problem.name, name))) is not None:
+                verdict = f" ({met(ratio_to_plain <= max_ratio)}: at most {max_ratio:g})"
+            milliseconds = spread([1000 * s / steps for s in round_seconds], 2)
+            lines.append(f"| {problem.name} | {name} | {milliseconds} | {ratio_to_plain:.2f}{verdict} |")
     return "\n".join(
         [
-            "| model | protects | ms for a step: median (least to greatest) | times plain |",
+            "| model | protects | ms a step, median (min to max) | ratio to plain |",
             "| :-- | :-- | --: | --: |",
             *lines,
             "",
-            f"Rounds of all clients over their steps, two clients at once; {machine()}.",
+            f"Seconds of rounds divided by all clients' steps, two clients at once; {machine()}.",
             "",
         ]
     )

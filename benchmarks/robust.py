@@ -1,8 +1,8 @@
-"""What robust aggregation costs: seconds a round beside the plain mean, and memory over the number of clients.
+"""Cost of robust aggregation: seconds a round compared with the plain mean, and memory over the number of clients.
 
-Time: the problems of `benchmarks.rounds` (ten clients, 20 batches of ten), federated averaging with one rule or another
-in place of its mean, in turn, on both runtimes. Memory: a softmax regression of a million bytes, a step a client, on
-both runtimes; every rule has a process of its own, in which the number of clients grows.
+Time: the problems of `benchmarks.rounds` (ten clients, 20 batches of ten), federated averaging with each rule instead
+of its mean, in turn, on both runtimes. Memory: a softmax regression of a million bytes, one step a client, on both
+runtimes; every rule runs in its own process, with a growing number of clients.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.common import in_turn, machine, met, ratio, spread
-from benchmarks.memory import kind_of_memory, watched
+from benchmarks.memory import memory_kind, sample_memory
 
-# TensorFlow and what needs it is imported where it is measured.
+# TensorFlow and modules that need it are imported in the functions that measure.
 
 RUNTIMES = ("local", "in-process")
-MOST_TIMES = 2.5
+MAX_RATIO = 2.5
 COUNTS = (10, 50, 200)
-MOST_COLLECTED = 50  # the worker keeps 20,000 models for 200 clients, see `collected.require_room`
+MAX_CLIENTS_COLLECTED = 50  # with 200 clients the worker keeps 20,000 models, see `collected.require_room`
 FEATURES, CLASSES, EXAMPLES = 249, 1000, 10
 MODEL_BYTES = (FEATURES + 1) * CLASSES * 4
 MEASURED = ("mean", "clip", "attention", "rfa", "collected median")
@@ -62,14 +62,14 @@ def _times(rounds: int, out: Path) -> str:
     from tff_re.runtime import open_runtime
 
     lines = [
-        "| problem | runtime | rule | seconds a round, median (least to greatest) | times the mean's |",
+        "| problem | runtime | rule | seconds a round, median (min to max) | ratio to the mean |",
         "| :-- | :-- | :-- | --: | --: |",
     ]
     worst = 0.0
     for problem in problems()[:2]:
         model = LocalModel(problem.build, problem.spec, problem.classes, "classifier")
-        chosen = algorithms.find("fedavg")
-        plain = chosen.build(model, chosen.options(learning_rate=RATE, local_epochs=1, batch_size=BATCH))
+        declared = algorithms.find("fedavg")
+        plain = declared.build(model, declared.options(learning_rate=RATE, local_epochs=1, batch_size=BATCH))
         clients = [
             collections.OrderedDict(examples=model.arrange(c), seed=np.array([0, i], np.int32))
             for i, c in enumerate(problem.clients)
@@ -80,23 +80,23 @@ def _times(rounds: int, out: Path) -> str:
             with open_runtime(runtime, log_path=out / f"{runtime}.log"):
                 contenders = {name: _Rounds(a, weights, clients) for name, a in composed.items()}
                 seconds = in_turn({n: c.play for n, c in contenders.items()}, [None], rounds)
-            of_mean = [t for (t,) in seconds["mean"]]
+            mean_times = [t for (t,) in seconds["mean"]]
             for name, values in seconds.items():
                 times = [t for (t,) in values]
-                factor = ratio(times, of_mean)
-                worst = max(worst, factor) if name == "rfa" else worst
-                lines.append(f"| {problem.name} | {runtime} | {name} | {spread(times, 3)} | {factor:.2f} |")
+                ratio_to_mean = ratio(times, mean_times)
+                worst = max(worst, ratio_to_mean) if name == "rfa" else worst
+                lines.append(f"| {problem.name} | {runtime} | {name} | {spread(times, 3)} | {ratio_to_mean:.2f} |")
     lines += [
         "",
-        f"{rounds} rounds of each, in turn; the factor is the median over the turns. Expected: RFA takes at most "
-        f"{MOST_TIMES:g} times as long as the mean; {met(worst <= MOST_TIMES)} ({worst:.2f} at the most). {machine()}.",
+        f"{rounds} rounds of each, in turn; the ratio is the median over the turns. Expected: RFA takes at most "
+        f"{MAX_RATIO:g} times as long as the mean; {met(worst <= MAX_RATIO)} (largest: {worst:.2f}). {machine()}.",
         "",
     ]
     return "\n".join(lines)
 
 
 class _Rounds:
-    """Rounds of an algorithm, one after the other."""
+    """Consecutive rounds of an algorithm."""
 
     def __init__(self, algorithm, weights, clients):
         self._algorithm, self._clients = algorithm, clients
@@ -107,10 +107,13 @@ class _Rounds:
 
 
 def _memory(out: Path) -> str:
-    kind = kind_of_memory()
+    kind = memory_kind()
     peaks = {
         (name, runtime): [
-            peak for _, peak in watched(_growing, (name, runtime, out / "memory.log"), kind, f"{name}, {runtime}")
+            peak
+            for _, peak in sample_memory(
+                _growing_rounds, (name, runtime, out / "memory.log"), kind, f"{name}, {runtime}"
+            )
         ]
         for name in MEASURED
         for runtime in RUNTIMES
@@ -121,26 +124,26 @@ def _memory(out: Path) -> str:
     ]
     for (name, runtime), measured in peaks.items():
         slope = np.polyfit(_counts(name), measured, 1)[0] / MODEL_BYTES
-        shown = [f"{p / 1e6:.0f}" for p in measured] + ["not tried"] * (len(COUNTS) - len(measured))
-        lines.append(f"| {name} | {runtime} | {' | '.join(shown)} | {slope:.1f} |")
+        cells = [f"{p / 1e6:.0f}" for p in measured] + ["not run"] * (len(COUNTS) - len(measured))
+        lines.append(f"| {name} | {runtime} | {' | '.join(cells)} | {slope:.1f} |")
     lines += [
         "",
         f"{kind.upper()} of all processes, sampled during two rounds of each size. A model has {MODEL_BYTES / 1e6:g} "
-        f"MB, a client's examples {EXAMPLES * (FEATURES + 1) * 4 / 1e6:g} MB. Models a client: the slope by least "
-        "squares. In a simulation the updates of all clients lie in the same memory: the worker holds those of a round "
-        "until its end, in-process those that a later pass needs, up to 64 MB, and beyond that in a temporary file. A "
-        "rule's demand on a server: its slope above the mean's.",
+        f"MB, a client's examples {EXAMPLES * (FEATURES + 1) * 4 / 1e6:g} MB. Models a client is the slope by least "
+        "squares. In a simulation the updates of all clients share one memory: the worker holds a round's updates "
+        "until its end; in-process holds those that a later pass needs, up to 64 MB in memory and the rest in a "
+        "temporary file. A rule's demand on a server is its slope minus the mean's.",
         "",
     ]
     return "\n".join(lines)
 
 
 def _counts(name: str) -> tuple[int, ...]:
-    return tuple(n for n in COUNTS if n <= MOST_COLLECTED) if name.startswith("collected") else COUNTS
+    return tuple(n for n in COUNTS if n <= MAX_CLIENTS_COLLECTED) if name.startswith("collected") else COUNTS
 
 
-def _growing(tell, name: str, runtime: str, log: Path) -> None:
-    """In the measured process: two rounds of each number of clients; tells the end of each."""
+def _growing_rounds(report, name: str, runtime: str, log: Path) -> None:
+    """In the measured process: two rounds with each number of clients; reports the end of the second."""
     import tensorflow as tf
 
     from computations import algorithms
@@ -155,8 +158,8 @@ def _growing(tell, name: str, runtime: str, log: Path) -> None:
     spec = {"x": tf.TensorSpec([None, FEATURES], tf.float32), "y": tf.TensorSpec([None], tf.int32)}
     with open_runtime(runtime, log_path=log):
         model = LocalModel(build, spec, CLASSES)
-        chosen = algorithms.find("fedavg")
-        plain = chosen.build(model, chosen.options(learning_rate=0.1, local_epochs=1, batch_size=EXAMPLES))
+        declared = algorithms.find("fedavg")
+        plain = declared.build(model, declared.options(learning_rate=0.1, local_epochs=1, batch_size=EXAMPLES))
         algorithm = recompose(plain, aggregator=rules()[name])
         rng = np.random.default_rng(0)
         arrays = model.arrange({"x": rng.normal(size=[EXAMPLES, FEATURES]), "y": np.arange(EXAMPLES)})
@@ -165,4 +168,4 @@ def _growing(tell, name: str, runtime: str, log: Path) -> None:
             clients = [collections.OrderedDict(examples=arrays, seed=np.array([0, i], np.int32)) for i in range(count)]
             for _ in range(2):
                 state = algorithm.next(state, clients)["state"]
-            tell(count)
+            report(count)

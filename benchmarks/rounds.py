@@ -1,8 +1,8 @@
 """Seconds per round: this project, TFF's own FedAvg and plain tf.function loops over the clients, in turn.
 
-Ten clients with 20 batches of 10 each, SGD, the weighted mean. All train the same function from the same weights
-on the same examples; before anything is timed, one full-batch step of each must lead to the same weights. TFF's own and
-the plain loops train the stock Keras model that a user would write, with its mask for padding.
+Ten clients with 20 batches of 10 each, SGD, the weighted mean. All train the same function from the same weights on the
+same examples; before timing, one full-batch step of each must lead to the same weights. TFF's FedAvg and the plain
+loops train the stock Keras model that a user would write, with its mask for padding.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CLIENTS, EXAMPLES, BATCH, RATE, WORDS, LENGTH = 10, 200, 10, 0.01, 2000, 40
 
 @dataclass(frozen=True)
 class Problem:
-    """A model with its stock form, and the clients' examples."""
+    """A model, the same model of stock Keras layers, and the clients' examples."""
 
     name: str
     build: Callable[[], tf.keras.Model]
@@ -49,7 +49,7 @@ def problems() -> list[Problem]:
         for _ in range(CLIENTS)
     ]
     options, inputs = logistic_regression.Options(), DenseInput(60)
-    found = [
+    result = [
         Problem(
             "LR, 60 features",
             lambda: logistic_regression.MODEL.build(options, inputs, 10),
@@ -60,23 +60,23 @@ def problems() -> list[Problem]:
         )
     ]
     lstm_options, tokens = lstm.Options(), TokenInput(WORDS, LENGTH)
-    for name, shortest in ((f"LSTM(128), {LENGTH} words", LENGTH), (f"LSTM(128), 1 to {LENGTH} words", 1)):
-        found.append(
+    for name, min_words in ((f"LSTM(128), {LENGTH} words", LENGTH), (f"LSTM(128), 1 to {LENGTH} words", 1)):
+        result.append(
             Problem(
                 name,
                 lambda: lstm.MODEL.build(lstm_options, tokens, 2),
                 lambda: lstm.MODEL.build_plain(lstm_options, tokens, 2),
                 {"tokens": tf.TensorSpec([None, LENGTH], tf.int32), "y": labels},
-                [_sentences(rng, shortest) for _ in range(CLIENTS)],
+                [_sentences(rng, min_words) for _ in range(CLIENTS)],
                 2,
             )
         )
-    return found
+    return result
 
 
-def _sentences(rng, shortest: int) -> dict[str, np.ndarray]:
+def _sentences(rng, min_words: int) -> dict[str, np.ndarray]:
     tokens = rng.integers(1, WORDS, (EXAMPLES, LENGTH)).astype(np.int32)
-    lengths = rng.integers(shortest, LENGTH + 1, EXAMPLES)
+    lengths = rng.integers(min_words, LENGTH + 1, EXAMPLES)
     tokens[np.arange(LENGTH) >= lengths[:, np.newaxis]] = 0
     return {"tokens": tokens, "y": rng.integers(0, 2, EXAMPLES).astype(np.int32)}
 
@@ -88,13 +88,13 @@ class Ours:
 
     def __init__(self, problem: Problem, batch: int):
         self._model = LocalModel(problem.build, problem.spec, problem.classes, "classifier")
-        chosen = algorithms.find("fedavg")
-        options = chosen.options(learning_rate=RATE, local_epochs=1, batch_size=batch)
-        self._algorithm = chosen.build(self._model, options)
-        self.give(problem.clients)
+        declared = algorithms.find("fedavg")
+        options = declared.options(learning_rate=RATE, local_epochs=1, batch_size=batch)
+        self._algorithm = declared.build(self._model, options)
+        self.set_clients(problem.clients)
 
-    def give(self, clients: list[dict[str, np.ndarray]]) -> None:
-        """These clients take part from now on."""
+    def set_clients(self, clients: list[dict[str, np.ndarray]]) -> None:
+        """Sets the clients of the following rounds."""
         self._clients = [
             collections.OrderedDict(examples=self._model.arrange(c), seed=np.array([0, i], np.int32))
             for i, c in enumerate(clients)
@@ -110,7 +110,7 @@ class Ours:
         return self._state["weights"].trainable
 
 
-class TffOwn:
+class TffFedAvg:
     """`tff.learning.algorithms.build_weighted_fed_avg`, in the same execution context."""
 
     name = "TFF's own FedAvg"
@@ -129,10 +129,10 @@ class TffOwn:
         self._process = tff.learning.algorithms.build_weighted_fed_avg(
             model_fn, client_optimizer_fn=tff.learning.optimizers.build_sgdm(RATE)
         )
-        self.give(problem.clients)
+        self.set_clients(problem.clients)
 
-    def give(self, clients: list[dict[str, np.ndarray]]) -> None:
-        """These clients take part from now on."""
+    def set_clients(self, clients: list[dict[str, np.ndarray]]) -> None:
+        """Sets the clients of the following rounds."""
         self._clients = [
             tf.data.Dataset.from_tensor_slices(collections.OrderedDict(x=c[self._feature], y=c["y"])).batch(self._batch)
             for c in clients
@@ -150,7 +150,7 @@ class TffOwn:
 
 
 class PlainLoop:
-    """What one writes by hand: a compiled step for every batch, Python loops over batches and clients, a mean."""
+    """A loop written by hand: a compiled step for every batch, Python loops over batches and clients, a mean."""
 
     name = "plain loop, a tf.function a batch"
     epoch_compiled = False
@@ -160,7 +160,7 @@ class PlainLoop:
         optimizer = tf.keras.optimizers.legacy.SGD(RATE)
         loss_fn = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         self._batch = batch
-        self.give(problem.clients)
+        self.set_clients(problem.clients)
 
         def step(examples):
             features = {name: value for name, value in examples.items() if name != "y"}
@@ -178,8 +178,8 @@ class PlainLoop:
 
         self._local_training = tf.function(local_training) if self.epoch_compiled else local_training
 
-    def give(self, clients: list[dict[str, np.ndarray]]) -> None:
-        """These clients take part from now on."""
+    def set_clients(self, clients: list[dict[str, np.ndarray]]) -> None:
+        """Sets the clients of the following rounds."""
         self._sizes = [len(c["y"]) for c in clients]
         self._clients = [tf.data.Dataset.from_tensor_slices(c).batch(self._batch).cache() for c in clients]
 
@@ -192,8 +192,8 @@ class PlainLoop:
             for variable, value in zip(self._model.trainable_variables, self._weights, strict=True):
                 variable.assign(value)
             self._local_training(dataset)
-            for place, variable in zip(total, self._model.trainable_variables, strict=True):
-                place += size * variable.numpy()
+            for value_sum, variable in zip(total, self._model.trainable_variables, strict=True):
+                value_sum += size * variable.numpy()
         self._weights = [t / sum(self._sizes) for t in total]
 
     def weights(self):
@@ -201,19 +201,19 @@ class PlainLoop:
 
 
 class PlainEpoch(PlainLoop):
-    """The same with a client's whole epoch compiled, its loop over the data set included."""
+    """The same with a client's whole epoch compiled, including its loop over the data set."""
 
     name = "plain loop, a tf.function a client"
     epoch_compiled = True
 
 
-CONTENDERS = (Ours, TffOwn, PlainLoop, PlainEpoch)
+CONTENDERS = (Ours, TffFedAvg, PlainLoop, PlainEpoch)
 
 
 def run(rounds: int, out: Path) -> str:
     """Measures all problems; returns the Markdown table."""
     lines = [
-        "| problem | contender | seconds a round, median (least to greatest) | ours is so many times as fast |",
+        "| problem | contender | seconds a round, median (min to max) | speed-up of this project |",
         "| :-- | :-- | --: | --: |",
     ]
     with open_runtime("local", log_path=out / "worker.log", clients=CLIENTS):
@@ -230,15 +230,15 @@ def run(rounds: int, out: Path) -> str:
                     began = time.perf_counter()
                     contender.round()
                     seconds[contender.name].append(time.perf_counter() - began)
-            ours = seconds[Ours.name]
+            our_seconds = seconds[Ours.name]
             for name, values in seconds.items():
-                shown = "" if name == Ours.name else f"{ratio(values, ours):.2f}"
-                lines.append(f"| {problem.name} | {name} | {spread(values, 3)} | {shown} |")
+                speedup = "" if name == Ours.name else f"{ratio(values, our_seconds):.2f}"
+                lines.append(f"| {problem.name} | {name} | {spread(values, 3)} | {speedup} |")
         memory = sum(p.memory_info().rss for p in (psutil.Process(), *psutil.Process().children(recursive=True)))
     lines += [
         "",
         f"{CLIENTS} clients, {EXAMPLES // BATCH} batches of {BATCH} each, SGD; {rounds} rounds of each, in turn; the "
-        f"ratio is the median over the turns. {machine()}. Memory of all processes behind it: "
+        f"ratio is the median over the turns. {machine()}. Memory of all processes: "
         f"{memory / 2**20:.0f} MiB.",
         "",
     ]
@@ -246,14 +246,14 @@ def run(rounds: int, out: Path) -> str:
 
 
 def _check_agreement(problem: Problem, weights: list[np.ndarray]) -> None:
-    """One step on all examples of each client leads all contenders to the same weights, or the race means nothing."""
+    """Checks that one step on all examples of each client leads all contenders to the same weights."""
     results = []
     for contender in (contender(problem, EXAMPLES) for contender in CONTENDERS):
         contender.start(weights)
         contender.round()
         results.append(contender.weights())
-    for name, other in zip([c.name for c in CONTENDERS[1:]], results[1:], strict=True):
-        for mine, theirs in zip(results[0], other, strict=True):
-            difference = float(np.max(np.abs(np.asarray(mine) - np.asarray(theirs))))
+    for name, result in zip([c.name for c in CONTENDERS[1:]], results[1:], strict=True):
+        for expected, actual in zip(results[0], result, strict=True):
+            difference = float(np.max(np.abs(np.asarray(expected) - np.asarray(actual))))
             if not difference < 1e-5:
                 raise AssertionError(f"{problem.name}: {Ours.name} and {name} differ by {difference}")

@@ -1,9 +1,9 @@
 """Runtimes side by side: seconds of a round, its fixed cost, memory, and both over the number of clients.
 
-Logistic regression and LSTM(128) as in `rounds`, the sentence encoder as in `encoder`; FedAvg with SGD for the former,
-with Adam for the latter. Every (problem, contender) has a Python process of its own, whose memory, with that of all
-below it, is sampled; two that took turns round by round in one process would share what is measured. A step's cost is
-a slope over the number of batches, what is left is the fixed cost of a round.
+Logistic regression and LSTM(128) as in `rounds`, with SGD; the sentence encoder as in `encoder`, with Adam. Every
+(problem, contender) runs in its own Python process, whose memory is sampled together with that of its descendants:
+contenders that take turns in one process would share memory. The cost of a step is the slope over the number of
+batches, the fixed cost of a round is the intercept.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.common import machine, met, spread
-from benchmarks.memory import kind_of_memory, watched
+from benchmarks.memory import memory_kind, sample_memory
 from tff_re.runtime.base import usable_cores
 
-# TensorFlow and what needs it is imported in the measured processes alone.
+# TensorFlow and modules that need it are imported only in the measured processes.
 
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-    """What is measured of a problem.
+    """Sizes of a problem's measured rounds.
 
     Attributes:
-      clients: in the rounds of few and of many batches.
-      steps: batches of these two.
-      crowds: numbers of clients with the fewer batches, ascending; the greatest with ours alone.
+      clients: number of clients in the rounds with few and with many batches.
+      steps: batches in these two.
+      client_counts: numbers of clients of the rounds with few batches, ascending; only this project plays the largest.
     """
 
     clients: int
     steps: tuple[int, int]
-    crowds: tuple[int, ...]
+    client_counts: tuple[int, ...]
 
-    def crowds_of(self, contender: str) -> tuple[int, ...]:
-        """Those that a contender plays: how ours grow is the question."""
-        return self.crowds[:-1] if contender in (PLAIN, TFF) else self.crowds
+    def client_counts_for(self, contender: str) -> tuple[int, ...]:
+        """The numbers of clients that a contender plays."""
+        return self.client_counts[:-1] if contender in (PLAIN, TFF) else self.client_counts
 
 
 SIZES = {
@@ -55,8 +55,8 @@ SECONDS_BETWEEN_SAMPLES = 0.2
 
 
 @contextlib.contextmanager
-def _tff_own(log: str, clients: int) -> Iterator[None]:
-    """TFF's own context, as `set_sync_local_cpp_execution_context` makes it, but for a worker that ends with us."""
+def _tff_context(log: str, clients: int) -> Iterator[None]:
+    """TFF's context as `set_sync_local_cpp_execution_context` makes it, with a worker that ends with this process."""
     import grpc
     import tensorflow_federated as tff
 
@@ -84,7 +84,7 @@ def _tff_own(log: str, clients: int) -> Iterator[None]:
         yield
 
 
-def _ours_on(name: str) -> Callable:
+def _opener(name: str) -> Callable:
     def opened(log: str, clients: int):
         from tff_re.runtime import open_runtime
 
@@ -94,25 +94,25 @@ def _ours_on(name: str) -> Callable:
 
 
 CONTENDERS = {
-    "this project, local": ("Ours", _ours_on("local")),
-    "this project, in-process": ("Ours", _ours_on("in-process")),
-    "TFF's own FedAvg, its own context": ("TffOwn", _tff_own),
+    "this project, local": ("Ours", _opener("local")),
+    "this project, in-process": ("Ours", _opener("in-process")),
+    "TFF's own FedAvg, its own context": ("TffFedAvg", _tff_context),
     "plain loop": ("Plain", lambda log, clients: contextlib.nullcontext()),
 }
-"""Name -> (which of the classes in `rounds` or `encoder`, context manager in which it runs, of the log's path and the
-number of clients)."""
+"""Name -> (its class in `rounds` or `encoder`, function from the log's path and the number of clients to the context
+manager in which it runs)."""
 
 PLAIN, TFF = "plain loop", "TFF's own FedAvg, its own context"
-MOST_TIMES_PLAIN, MOST_FIXED_SECONDS = 1.1, 1.5
+MAX_RATIO_TO_PLAIN, MAX_FIXED_SECONDS = 1.1, 1.5
 
 
 @dataclasses.dataclass
-class Measured:
-    """Of one contender and problem.
+class Measurement:
+    """Results of one contender on one problem.
 
     Attributes:
-      seconds: (clients, steps) -> those of every round but the first.
-      peaks: (clients, steps) -> most bytes meanwhile, the first round included.
+      seconds: (clients, steps) -> seconds of every round but the first.
+      peaks: (clients, steps) -> peak bytes, including the first round.
     """
 
     seconds: dict[tuple[int, int], list[float]]
@@ -121,80 +121,86 @@ class Measured:
 
 def run(rounds: int, out: Path) -> str:
     """Measures everything; returns the Markdown tables."""
-    kind = kind_of_memory()
-    found = {}
+    kind = memory_kind()
+    results = {}
     with tempfile.TemporaryDirectory() as folder:
         for problem in SIZES:
             for contender in CONTENDERS:
-                one = measure(problem, contender, rounds, folder, out / "worker.log", kind)
-                found[problem, contender] = one
-                stages = ", ".join(f"{n} x {k}: {statistics.median(s):.3f} s" for (n, k), s in one.seconds.items())
+                measurement = measure(problem, contender, rounds, folder, out / "worker.log", kind)
+                results[problem, contender] = measurement
+                stages = ", ".join(
+                    f"{n} x {k}: {statistics.median(s):.3f} s" for (n, k), s in measurement.seconds.items()
+                )
                 print(f"{problem}, {contender}; clients x batches {stages}", flush=True)
-    return table(found) + (
+    return table(results) + (
         f"\n{rounds} rounds of each after one that compiles. {kind.upper()} of Python, the worker and its supervisor "
         f"together, sampled every {SECONDS_BETWEEN_SAMPLES * 1000:.0f} ms; GB are 10^9 bytes. {machine()}.\n"
     )
 
 
-def measure(problem: str, contender: str, rounds: int, folder: str, log: Path, kind: str) -> Measured:
-    """One contender on one problem, in a process of its own that has ended on return.
+def measure(problem: str, contender: str, rounds: int, folder: str, log: Path, kind: str) -> Measurement:
+    """Measures one contender on one problem, in a process that has ended on return.
 
     Raises:
-      RuntimeError: that process failed; it has printed why.
+      RuntimeError: the process failed; it has printed why.
     """
     size = SIZES[problem]
     stages = [(size.clients, steps) for steps in size.steps]
-    stages += [stage for n in size.crowds_of(contender) if (stage := (n, size.steps[0])) not in stages]
+    stages += [stage for n in size.client_counts_for(contender) if (stage := (n, size.steps[0])) not in stages]
     arguments = (problem, contender, stages, rounds, folder, str(log))
-    told = watched(_all_stages, arguments, kind, f"{contender} on {problem}", SECONDS_BETWEEN_SAMPLES)
-    return Measured(
-        {stage: seconds for stage, (seconds, _) in zip(stages, told, strict=True)},
-        {stage: peak for stage, (_, peak) in zip(stages, told, strict=True)},
+    outcomes = sample_memory(_all_stages, arguments, kind, f"{contender} on {problem}", SECONDS_BETWEEN_SAMPLES)
+    return Measurement(
+        {stage: seconds for stage, (seconds, _) in zip(stages, outcomes, strict=True)},
+        {stage: peak for stage, (_, peak) in zip(stages, outcomes, strict=True)},
     )
 
 
-def _all_stages(tell, problem: str, contender: str, stages, rounds: int, folder: str, log: str) -> None:
-    """In the measured process: the rounds of each stage; tells their seconds."""
-    kind, opened = CONTENDERS[contender]
-    with opened(log, SIZES[problem].clients):
-        play = (_encoder_rounds if problem == ENCODER else _simple_rounds)(problem, kind, stages, folder)
+def _all_stages(report, problem: str, contender: str, stages, rounds: int, folder: str, log: str) -> None:
+    """In the measured process: the rounds of each stage; reports their seconds."""
+    class_name, open_context = CONTENDERS[contender]
+    with open_context(log, SIZES[problem].clients):
+        round_player = (_encoder_rounds if problem == ENCODER else _simple_rounds)(problem, class_name, stages, folder)
         for clients, steps in stages:
-            one_round = play(clients, steps)
-            one_round()
+            play_round = round_player(clients, steps)
+            play_round()
             seconds = []
             for _ in range(rounds):
                 began = time.perf_counter()
-                one_round()
+                play_round()
                 seconds.append(time.perf_counter() - began)
-            tell(seconds)
+            report(seconds)
 
 
-def _simple_rounds(name: str, kind: str, stages, folder: str) -> Callable:
-    """(clients, steps) -> a function that plays a round of them."""
+def _simple_rounds(name: str, class_name: str, stages, folder: str) -> Callable:
+    """(clients, steps) -> a function that plays such a round."""
     from benchmarks import rounds
     from computations.local_model import LocalModel
 
-    (problem,) = (one for one in rounds.problems() if one.name == name)
-    contender = {"Ours": rounds.Ours, "TffOwn": rounds.TffOwn, "Plain": rounds.PlainLoop}[kind](problem, rounds.BATCH)
+    (problem,) = (candidate for candidate in rounds.problems() if candidate.name == name)
+    contender = {"Ours": rounds.Ours, "TffFedAvg": rounds.TffFedAvg, "Plain": rounds.PlainLoop}[class_name](
+        problem, rounds.BATCH
+    )
     contender.start(LocalModel(problem.build, problem.spec, problem.classes).initial_weights(0).trainable)
 
     def play(clients: int, steps: int) -> Callable[[], None]:
         examples = steps * rounds.BATCH
-        given = [problem.clients[i % len(problem.clients)] for i in range(clients)]
-        contender.give([{key: value[:examples] for key, value in one.items()} for one in given])
+        chosen = [problem.clients[i % len(problem.clients)] for i in range(clients)]
+        contender.set_clients([{key: value[:examples] for key, value in arrays.items()} for arrays in chosen])
         return contender.round
 
     return play
 
 
-def _encoder_rounds(name: str, kind: str, stages, folder: str) -> Callable:
-    """(clients, steps) -> a function that plays a round of them, all from the same weights."""
+def _encoder_rounds(name: str, class_name: str, stages, folder: str) -> Callable:
+    """(clients, steps) -> a function that plays such a round, always from the same weights."""
     from benchmarks import encoder
 
-    (Path(folder) / "config.json").write_text(json.dumps(encoder.FORM), "utf-8")
-    problem = encoder.Problem(folder, encoder.FORM["vocab_size"], encoder.LENGTH, encoder.CLASSES)
-    made = {"Ours": encoder.Ours, "TffOwn": encoder.TffOwn, "Plain": encoder.PlainLegacyStep}[kind]
-    contender = made(problem, problem.local_model().initial_weights(0).trainable)
+    (Path(folder) / "config.json").write_text(json.dumps(encoder.CONFIG), "utf-8")
+    problem = encoder.Problem(folder, encoder.CONFIG["vocab_size"], encoder.LENGTH, encoder.CLASSES)
+    contender_class = {"Ours": encoder.Ours, "TffFedAvg": encoder.TffFedAvg, "Plain": encoder.PlainLegacyStep}[
+        class_name
+    ]
+    contender = contender_class(problem, problem.local_model().initial_weights(0).trainable)
 
     def play(clients: int, steps: int) -> Callable[[], None]:
         arrays = problem.examples(encoder.BATCH * steps)
@@ -203,61 +209,61 @@ def _encoder_rounds(name: str, kind: str, stages, folder: str) -> Callable:
     return play
 
 
-def table(found: dict[tuple[str, str], Measured]) -> str:
-    """Markdown from (problem, contender) -> what was measured: rounds, then growth over clients, then the reading."""
-    first = [
-        "| problem | contender | seconds a round, median (least to greatest) | times the plain loop | seconds a step "
+def table(results: dict[tuple[str, str], Measurement]) -> str:
+    """Markdown from (problem, contender) -> results: rounds, then growth over clients, then the verdicts."""
+    rows = [
+        "| problem | contender | seconds a round, median (min to max) | ratio to the plain loop | seconds a step "
         "| fixed seconds a round | peak GB |",
         "| :-- | :-- | --: | --: | --: | --: | --: |",
     ]
     growth = ["", "| problem | contender | seconds a round | seconds a client | peak GB | MB a client |"]
     growth.append("| :-- | :-- | --: | --: | --: | --: |")
-    for (problem, contender), measured in found.items():
+    for (problem, contender), measurement in results.items():
         size = SIZES[problem]
         few, many = ((size.clients, steps) for steps in size.steps)
-        seconds = measured.seconds[many]
-        step, fixed = _line(measured, size)
-        times = statistics.median(seconds) / statistics.median(found[problem, PLAIN].seconds[many])
-        peak = max(measured.peaks[few], measured.peaks[many]) / 1e9
-        shown = f"{spread(seconds, 3)} | {times:.2f} | {step:.4f} | {fixed:.3f} | {peak:.2f}"
-        first.append(f"| {problem} | {contender} | {shown} |")
-        crowds = size.crowds_of(contender)
-        medians = [statistics.median(measured.seconds[n, size.steps[0]]) for n in crowds]
-        peaks = [measured.peaks[n, size.steps[0]] for n in crowds]
-        a_client, bytes_a_client = (np.polyfit(crowds, values, 1)[0] for values in (medians, peaks))
+        seconds = measurement.seconds[many]
+        step_seconds, fixed_seconds = _slope_and_intercept(measurement, size)
+        ratio_to_plain = statistics.median(seconds) / statistics.median(results[problem, PLAIN].seconds[many])
+        peak = max(measurement.peaks[few], measurement.peaks[many]) / 1e9
+        cells = f"{spread(seconds, 3)} | {ratio_to_plain:.2f} | {step_seconds:.4f} | {fixed_seconds:.3f} | {peak:.2f}"
+        rows.append(f"| {problem} | {contender} | {cells} |")
+        counts = size.client_counts_for(contender)
+        medians = [statistics.median(measurement.seconds[n, size.steps[0]]) for n in counts]
+        peaks = [measurement.peaks[n, size.steps[0]] for n in counts]
+        per_client, bytes_per_client = (np.polyfit(counts, values, 1)[0] for values in (medians, peaks))
         growth.append(
-            f"| {problem}, {' / '.join(map(str, crowds))} clients | {contender} "
-            f"| {' / '.join(f'{value:.2f}' for value in medians)} | {a_client:.4f} "
-            f"| {' / '.join(f'{value / 1e9:.2f}' for value in peaks)} | {round(bytes_a_client / 1e6, 1) + 0.0:.1f} |"
+            f"| {problem}, {' / '.join(map(str, counts))} clients | {contender} "
+            f"| {' / '.join(f'{value:.2f}' for value in medians)} | {per_client:.4f} "
+            f"| {' / '.join(f'{value / 1e9:.2f}' for value in peaks)} | {round(bytes_per_client / 1e6, 1) + 0.0:.1f} |"
         )
-    return "\n".join([*first, *growth, "", *_reading(found)])
+    return "\n".join([*rows, *growth, "", *_verdicts(results)])
 
 
-def _line(measured: Measured, size: Size) -> tuple[float, float]:
-    """(seconds a step, fixed seconds a round): slope and intercept over the number of steps."""
-    few, many = (statistics.median(measured.seconds[size.clients, steps]) for steps in size.steps)
-    step = (many - few) / (size.steps[1] - size.steps[0])
-    return step, few - size.steps[0] * step
+def _slope_and_intercept(measurement: Measurement, size: Size) -> tuple[float, float]:
+    """(seconds a step, fixed seconds a round), from the medians of rounds with few and many steps."""
+    few, many = (statistics.median(measurement.seconds[size.clients, steps]) for steps in size.steps)
+    slope = (many - few) / (size.steps[1] - size.steps[0])
+    return slope, few - size.steps[0] * slope
 
 
-def _reading(found: dict[tuple[str, str], Measured]) -> list[str]:
+def _verdicts(results: dict[tuple[str, str], Measurement]) -> list[str]:
     lines = []
-    for problem in dict.fromkeys(problem for problem, _ in found):
+    for problem in dict.fromkeys(problem for problem, _ in results):
         size = SIZES[problem]
         many = (size.clients, size.steps[1])
-        medians = {c: statistics.median(m.seconds[many]) for (p, c), m in found.items() if p == problem}
+        medians = {c: statistics.median(m.seconds[many]) for (p, c), m in results.items() if p == problem}
         best = min((c for c in medians if c not in (PLAIN, TFF)), key=medians.get)
-        times = medians[best] / medians[PLAIN]
-        wanted = MOST_TIMES_PLAIN if problem == ENCODER else 1.0
+        ratio_to_plain = medians[best] / medians[PLAIN]
+        max_ratio = MAX_RATIO_TO_PLAIN if problem == ENCODER else 1.0
         line = (
-            f"{problem}: the best of ours is {best}. Expected: at most {wanted:g} times the plain loop; here "
-            f"{times:.2f}, {met(times <= wanted)}."
+            f"{problem}: the best of ours is {best}. Expected: at most {max_ratio:g} times the plain loop; here "
+            f"{ratio_to_plain:.2f}, {met(ratio_to_plain <= max_ratio)}."
         )
         if problem == ENCODER:
-            fixed = _line(found[problem, best], size)[1]
+            fixed_seconds = _slope_and_intercept(results[problem, best], size)[1]
             line += (
-                f" Expected: under {MOST_FIXED_SECONDS:g} s of fixed cost for {size.clients} clients; here "
-                f"{fixed:.2f}, {met(fixed < MOST_FIXED_SECONDS)}."
+                f" Expected: under {MAX_FIXED_SECONDS:g} s of fixed cost for {size.clients} clients; here "
+                f"{fixed_seconds:.2f}, {met(fixed_seconds < MAX_FIXED_SECONDS)}."
             )
         lines += [line, ""]
     return lines

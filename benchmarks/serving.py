@@ -1,8 +1,8 @@
 """Sentences per second of an exported sentence model, raw text to probabilities, one by one and in batches of 32.
 
-The encoder is that of `--encoder` (a folder with its tokenizer and weights), or one of MiniLM-L6's form with random
-weights and a vocabulary of letters. The classifier is untrained: what is measured does not depend on its weights. What
-the tokenizer takes of the time stands beside: the signature `encode` alone.
+The encoder is that of `--encoder` (a folder with its tokenizer and weights), or one of MiniLM-L6's size with random
+weights and a vocabulary of letters. The classifier is untrained, since its weights do not change the time. The
+tokenizer's time is a separate column: that of the signature `encode`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 import tensorflow as tf
 from transformers import AutoTokenizer, BertTokenizerFast
 
-from benchmarks.encoder import CLASSES, FORM, LENGTH
+from benchmarks.encoder import CLASSES, CONFIG, LENGTH
 from datasets.relations.records import RelationMention
 from datasets.text.relation_encoding import RelationEncoding, with_markers
 from datasets.text.relation_layout import with_inline_markers
@@ -29,7 +29,7 @@ from tff_re.runs.folder import environment
 
 BATCHES = (1, 32)
 SENTENCES = 64
-"""Different ones, in turn; of 12 to 40 words, as in abstracts."""
+"""Number of different sentences, of 12 to 40 words, as in abstracts."""
 
 _WORDS = ("the", "effect", "of", "selective", "inhibition", "by", "aspirin", "on", "expression", "in", "human", "cells")
 _WORDS += ("was", "measured", "with", "increasing", "concentrations", "and", "showed", "that", "treatment", "reduced")
@@ -38,23 +38,23 @@ _WORDS += ("was", "measured", "with", "increasing", "concentrations", "and", "sh
 def run(rounds: int, out: Path, encoder: Path | None = None) -> str:
     """Measures; returns the Markdown table."""
     with tempfile.TemporaryDirectory() as folder:
-        source = encoder or _made_up(Path(folder) / "encoder")
+        source = encoder or _random_encoder(Path(folder) / "encoder")
         exported = export(source, Path(folder) / "export", pretrained=encoder is not None)
         rows, forms = [], json.loads((exported / "export.json").read_text("utf-8"))["forms"]
         for form in ("saved_model", "saved_model_float16"):
             signatures = tf.saved_model.load(str(exported / form)).signatures
             for batch in BATCHES:
                 rows.append((form, forms[form]["bytes"], batch, *_seconds(signatures, batch, rounds)))
-    about = environment()
+    details = environment()
     return table(rows) + (
         f"\n{SENTENCES} sentences of 12 to 40 words in turn, cut at {LENGTH} pieces; medians of {rounds} passes. "
-        f"{'The encoder of --encoder' if encoder else 'Random weights'}, {CLASSES} classes. {about['cores']} cores, "
-        f"TensorFlow {about['tensorflow']}.\n"
+        f"{'The encoder of --encoder' if encoder else 'Random weights'}, {CLASSES} classes. {details['cores']} cores, "
+        f"TensorFlow {details['tensorflow']}.\n"
     )
 
 
 def export(source: Path, folder: Path, *, pretrained: bool) -> Path:
-    """A sentence encoder with an untrained classifier, exported with its form in float16."""
+    """Exports a sentence encoder with an untrained classifier, also in float16."""
     tokenizer, size = with_markers(AutoTokenizer.from_pretrained(str(source)))
     inputs = RelationInput(size, LENGTH, str(source))
     options = sentence_encoder.Options(pretrained=pretrained)
@@ -83,7 +83,7 @@ class _Weights:
 
 
 def sentences() -> list[RelationMention]:
-    """Made-up sentences with two mentions."""
+    """Synthetic sentences with two mentions."""
     result = []
     for number in range(SENTENCES):
         words = [_WORDS[(number * 7 + i * 3) % len(_WORDS)] for i in range(12 + number * 28 // (SENTENCES - 1))]
@@ -95,16 +95,16 @@ def sentences() -> list[RelationMention]:
 
 
 def _seconds(signatures, batch: int, rounds: int) -> tuple[float, float]:
-    """(seconds a sentence from text to probabilities, seconds a sentence of the tokenizer alone)."""
+    """(seconds a sentence from text to probabilities, seconds a sentence of the tokenizer)."""
     from tff_re.exporting.kinds.relations import span_inputs
 
-    given = sentences()
-    groups = [given[start : start + batch] for start in range(0, len(given), batch)]
+    mentions = sentences()
+    groups = [mentions[start : start + batch] for start in range(0, len(mentions), batch)]
     texts = [tf.constant([with_inline_markers(mention) for mention in group]) for group in groups]
     spans = [{n: tf.constant(v) for n, v in span_inputs(group, False).items()} for group in groups]
-    whole = _median(lambda: [signatures["serving_default"](text=text) for text in texts], rounds)
-    alone = _median(lambda: [signatures["encode"](**inputs) for inputs in spans], rounds)
-    return whole / len(given), alone / len(given)
+    total_seconds = _median(lambda: [signatures["serving_default"](text=text) for text in texts], rounds)
+    tokenizer_seconds = _median(lambda: [signatures["encode"](**inputs) for inputs in spans], rounds)
+    return total_seconds / len(mentions), tokenizer_seconds / len(mentions)
 
 
 def _median(work: Callable[[], object], rounds: int) -> float:
@@ -120,23 +120,24 @@ def _median(work: Callable[[], object], rounds: int) -> float:
 def table(rows: list[tuple[str, int, int, float, float]]) -> str:
     """Markdown of (form, bytes, batch, seconds a sentence, seconds a sentence of the tokenizer)."""
     lines = [
-        "| form | size | batch | sentences a second | milliseconds a sentence | of these the tokenizer |",
+        "| form | size | batch | sentences a second | ms a sentence | tokenizer, ms a sentence |",
         "| :-- | --: | --: | --: | --: | --: |",
     ]
-    for form, size, batch, whole, alone in rows:
-        per_second = f"{1 / whole:.1f}"
+    for form, size, batch, total_seconds, tokenizer_seconds in rows:
+        per_second = f"{1 / total_seconds:.1f}"
         lines.append(
-            f"| `{form}` | {size / 1e6:.1f} MB | {batch} | {per_second} | {whole * 1e3:.1f} | {alone * 1e3:.2f} |"
+            f"| `{form}` | {size / 1e6:.1f} MB | {batch} | {per_second} | {total_seconds * 1e3:.1f} "
+            f"| {tokenizer_seconds * 1e3:.2f} |"
         )
     return "\n".join(lines) + "\n"
 
 
-def _made_up(folder: Path) -> Path:
+def _random_encoder(folder: Path) -> Path:
     """A folder with a configuration and a tokenizer of letters."""
     folder.mkdir()
     special = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
     pieces = [*special, *sorted(set(_WORDS[::2])), *string.ascii_lowercase, *(f"##{c}" for c in string.ascii_lowercase)]
     (folder / "vocab.txt").write_text("\n".join(pieces) + "\n", "utf-8")
     BertTokenizerFast(vocab_file=str(folder / "vocab.txt")).save_pretrained(folder)
-    (folder / "config.json").write_text(json.dumps(FORM), "utf-8")
+    (folder / "config.json").write_text(json.dumps(CONFIG), "utf-8")
     return folder

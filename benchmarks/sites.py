@@ -1,7 +1,7 @@
-"""What a stage costs beside its computation: messages to three sites and back, in memory, over sockets, over Flower.
+"""Cost of a stage without its computation: messages to three sites and back, in memory, over sockets, over Flower.
 
-The sites do nothing but read and write messages. Flower is measured with `scripts/flower/supernode`, and with its own
-node, which looks for a message every 3 s, for a task every second, and starts a Python for each message.
+The sites only read and write messages. Flower is measured with `scripts/flower/supernode`, and with its own node, which
+looks for a message every 3 s and for a task every second, and starts a Python process for each message.
 """
 
 from __future__ import annotations
@@ -43,31 +43,31 @@ def run(rounds: int, out: Path) -> str:
                 measured[name, numbers] = stages(engine, cpu, numbers, rounds)
                 print(name, numbers, measured[name, numbers], flush=True)
     lines = [
-        "| through | a message | seconds a stage, median (least to greatest) | Flower's CPU seconds a stage |",
+        "| transport | message | seconds a stage, median (min to max) | Flower's CPU seconds a stage |",
         "| :-- | --: | --: | --: |",
     ]
-    for (name, numbers), stages_ in measured.items():
-        seconds, cpu = zip(*stages_, strict=True)
-        used = f"{statistics.median(cpu):.2f}" if name in NODES else ""
-        lines.append(f"| {name} | {4 * numbers / 1e6:g} MB | {spread(seconds, 3)} | {used} |")
-    left_out = flower.missing()
-    note = f"Flower was left out: {left_out}. " if left_out else ""
+    for (name, numbers), timings in measured.items():
+        seconds, cpu = zip(*timings, strict=True)
+        cpu_cell = f"{statistics.median(cpu):.2f}" if name in NODES else ""
+        lines.append(f"| {name} | {4 * numbers / 1e6:g} MB | {spread(seconds, 3)} | {cpu_cell} |")
+    reason = flower.missing()
+    note = f"Flower was skipped: {reason}. " if reason else ""
     return "\n".join(lines) + (
-        f"\n\n{note}Three sites at once, the message there and as much back, {rounds} stages after one that "
-        f"is not counted. {machine()}.\n"
+        f"\n\n{note}Three sites at once, a message to each and one of the same size back, {rounds} stages "
+        f"after one that is not counted. {machine()}.\n"
     )
 
 
 def engines(folder: Path) -> Iterator[tuple[str, Engine, object]]:
-    """(name, engine, what gives the CPU seconds of its processes) of each, while it is measured."""
-    answers = {site: _answering(site) for site in SITES}
+    """(name, engine, function that returns the CPU seconds of its processes) of each, while it is measured."""
+    answers = {site: _echo(site) for site in SITES}
     yield MEMORY, InMemory(answers), lambda: 0.0
     with contextlib.ExitStack() as stack:
         paths = {site: folder / f"{site}.sock" for site in SITES}
         for site, path in paths.items():
-            serving = Serving(answers[site], path)
-            stack.callback(serving.close)
-            threading.Thread(target=serving.run, daemon=True).start()
+            server = Serving(answers[site], path)
+            stack.callback(server.close)
+            threading.Thread(target=server.run, daemon=True).start()
         yield SOCKETS, Sockets(paths), lambda: 0.0
         for name, node in NODES.items() if flower.missing() is None else ():
             with flower.Flower(folder / f"flower {len(list(folder.iterdir()))}", paths, node) as started:
@@ -80,7 +80,7 @@ def stages(engine: Engine, cpu, numbers: int, rounds: int) -> list[tuple[float, 
     with concurrent.futures.ThreadPoolExecutor(len(SITES)) as pool:
         for turn in range(rounds + 1):
             array = np.full(numbers, turn, np.float32)
-            began, before = time.perf_counter(), cpu()
+            began, cpu_began = time.perf_counter(), cpu()
             message = pack({"kind": "stage"}, [array])
             calls = [pool.submit(engine.call, site, message, 600.0) for site in SITES]
             for site, call in zip(SITES, calls, strict=True):
@@ -89,9 +89,9 @@ def stages(engine: Engine, cpu, numbers: int, rounds: int) -> list[tuple[float, 
                     raise RuntimeError(f"site {site} was not answered with its own message")
             seconds = time.perf_counter() - began
             if turn:
-                timings.append((seconds, cpu() - before))
+                timings.append((seconds, cpu() - cpu_began))
     return timings
 
 
-def _answering(site: str):
+def _echo(site: str):
     return lambda message: pack({"site": site}, unpack(message)[1])

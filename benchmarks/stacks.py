@@ -1,6 +1,6 @@
 """The numbers of both stacks side by side: every algorithm, feature and shipped recipe after two rounds, in-process.
 
-python -m benchmarks.stacks train FOLDER [NAME…]    once in the environment of each stack; NAME: part of a name
+python -m benchmarks.stacks train FOLDER [NAME…]    once in each stack's environment; NAME: substring of a run's name
 python -m benchmarks.stacks table TFF LANGUAGE      compare the two folders; prints the table of docs/stacks.md
 """
 
@@ -31,7 +31,7 @@ TOLERANCE = 1e-6
 
 
 def runs(folder: Path) -> Iterator[tuple[str, Callable[[Path], object]]]:
-    """(name, what trains it into a folder): the algorithms, then what `tests.recorded_numbers` trains."""
+    """(name, function that trains it into a folder): the algorithms, then the runs of `tests.recorded_numbers`."""
     from computations.algorithms import names
     from tests import recorded_numbers
     from tests.recipe_data_for_tests import data_folder
@@ -43,19 +43,21 @@ def runs(folder: Path) -> Iterator[tuple[str, Callable[[Path], object]]]:
 
     corpus = write_json(folder / "algorithms.json", consultations(8))
 
-    def shipped(name, *further):
-        words = [word for word in cut(name) if word != "--set" and not word.startswith("algorithm.")]
-        return load(name, (*words, *further, TWO_ROUNDS))
+    def shipped(name, *extra):
+        overrides = [
+            override for override in cut(name) if override != "--set" and not override.startswith("algorithm.")
+        ]
+        return load(name, (*overrides, *extra, TWO_ROUNDS))
 
     def recipe(name):
-        choice = f"algorithm={{name='{name}', local_epochs=1}}"
+        algorithm_table = f"algorithm={{name='{name}', local_epochs=1}}"
         if name in BAGS:
-            return shipped("lazy-mil-planted", choice)
+            return shipped("lazy-mil-planted", algorithm_table)
         if name == "fedlcc":
             return shipped("fedlcc-cdr-short", "model.precision=float32")
         if name in WITH_SERVER_DATA:
-            return resolve(text_recipe(corpus, server_share=0.2), "text.toml", (choice, TWO_ROUNDS))
-        return tiny("training.clients_per_round=3", choice, TWO_ROUNDS)
+            return resolve(text_recipe(corpus, server_share=0.2), "text.toml", (algorithm_table, TWO_ROUNDS))
+        return tiny("training.clients_per_round=3", algorithm_table, TWO_ROUNDS)
 
     def algorithm(name):
         paths = DataPaths(data=data_folder())
@@ -67,37 +69,37 @@ def runs(folder: Path) -> Iterator[tuple[str, Callable[[Path], object]]]:
         yield name.removesuffix(" / in-process"), train
 
 
-def train(out: Path, wanted: list[str]) -> None:
-    """Trains all runs, or those whose names hold one of `wanted`, if the folder does not have them yet.
+def train(out: Path, substrings: list[str]) -> None:
+    """Trains all runs that are not in the folder yet, or only those whose names contain one of `substrings`.
 
-    A failure's line is kept in its folder.
+    The error of a failed run is written to its folder.
     """
     with tempfile.TemporaryDirectory() as inputs:
         for name, run in runs(Path(inputs)):
-            if wanted and not any(part in name for part in wanted):
+            if substrings and not any(substring in name for substring in substrings):
                 continue
-            folder, began, said = out / name.replace("/", "_"), time.monotonic(), "done"
+            folder, began, outcome = out / name.replace("/", "_"), time.monotonic(), "done"
             if (folder / "summary.json").exists():
                 continue
             try:
-                with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+                with open(os.devnull, "w") as null, contextlib.redirect_stdout(null):
                     shutil.rmtree(folder, ignore_errors=True)
                 run(folder)
             except Exception as error:
-                said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+                outcome = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
                 folder.mkdir(parents=True, exist_ok=True)
-                (folder / ERROR).write_text(said, "utf-8")
-            print(f"{name}: {said}, {time.monotonic() - began:.1f} s", flush=True)
+                (folder / ERROR).write_text(outcome, "utf-8")
+            print(f"{name}: {outcome}, {time.monotonic() - began:.1f} s", flush=True)
 
 
 @dataclass(frozen=True)
 class Comparison:
     """Attributes:
-    numbers: largest relative difference of a column of the run's tables.
-    weights: the same of an array of the final model.
-    column: where `numbers` is.
-    partition: whether partition.json is the same; None if there is none.
-    choices: whether all words and whole numbers in the tables are the same.
+    numbers: largest relative difference in a column of the run's tables.
+    weights: largest relative difference in an array of the final model.
+    column: the column of `numbers`.
+    partition: whether partition.json is the same; None without one.
+    choices: whether all texts and integers in the tables are the same.
     """
 
     numbers: float
@@ -123,7 +125,7 @@ def _columns(path: Path) -> dict[str, list[str]]:
 
 
 def _numbers(column: list[str]) -> np.ndarray | None:
-    """The numbers of a column with a fraction; None of words and whole numbers, which have to be the same."""
+    """The numbers of a column with fractions; None for texts and integers, which have to be equal."""
     if all(cell.lstrip("-").isdigit() or not cell for cell in column):
         return None
     try:
@@ -136,28 +138,28 @@ def compare(first: Path, second: Path) -> Comparison:
     """Compares two folders of the same run."""
     from tests.upper_floors import keras_weights
 
-    worst, where, choices = 0.0, "", True
+    worst, worst_column, choices = 0.0, "", True
     for table in TABLES:
         if (first / table).exists() != (second / table).exists():
             choices = False
         if not (first / table).exists() or not (second / table).exists():
             continue
-        one, other = _columns(first / table), _columns(second / table)
-        choices &= list(one) == list(other)
-        for name in one.keys() & other.keys():
-            numbers, others = _numbers(one[name]), _numbers(other[name])
-            if numbers is None or others is None:
-                choices &= one[name] == other[name]
-            elif (difference := relative(numbers, others)) > worst:
-                worst, where = difference, f"{table}: {name}"
+        columns, other_columns = _columns(first / table), _columns(second / table)
+        choices &= list(columns) == list(other_columns)
+        for name in columns.keys() & other_columns.keys():
+            numbers, other_numbers = _numbers(columns[name]), _numbers(other_columns[name])
+            if numbers is None or other_numbers is None:
+                choices &= columns[name] == other_columns[name]
+            elif (difference := relative(numbers, other_numbers)) > worst:
+                worst, worst_column = difference, f"{table}: {name}"
     weights = 0.0
     if (first / "model.keras").exists():
-        one, other = keras_weights(first / "model.keras"), keras_weights(second / "model.keras")
-        pairs = zip(one.values(), other.values(), strict=True)
+        arrays, other_arrays = keras_weights(first / "model.keras"), keras_weights(second / "model.keras")
+        pairs = zip(arrays.values(), other_arrays.values(), strict=True)
         weights = max((relative(*pair) for pair in pairs), default=0.0)
     partitions = [(folder / "partition.json") for folder in (first, second)]
     partition = partitions[0].read_bytes() == partitions[1].read_bytes() if partitions[0].exists() else None
-    return Comparison(worst, weights, where, partition, choices)
+    return Comparison(worst, weights, worst_column, partition, choices)
 
 
 def table(tff: Path, language: Path) -> Iterator[str]:
@@ -165,20 +167,22 @@ def table(tff: Path, language: Path) -> Iterator[str]:
     yield "| run | tables | weights | partition | choices | largest in |"
     yield "| --- | --- | --- | --- | --- | --- |"
     for folder in sorted(path for path in tff.iterdir() if (path / ERROR).exists() or (path / "recipe.toml").exists()):
-        other = language / folder.name
-        errors = [path / ERROR for path in (folder, other)]
-        if not (other / "summary.json").exists() and not errors[1].exists():
+        other_folder = language / folder.name
+        errors = [path / ERROR for path in (folder, other_folder)]
+        if not (other_folder / "summary.json").exists() and not errors[1].exists():
             yield f"| {folder.name} | not run on the language stack | | | | |"
         elif any(error.exists() for error in errors):
             texts = [error.read_text("utf-8") if error.exists() else "" for error in errors]
-            said = texts[0] if texts[0] == texts[1] else f"TFF: {texts[0] or 'done'}; language: {texts[1] or 'done'}"
-            yield f"| {folder.name} | {said} | | | | |"
+            error_text = (
+                texts[0] if texts[0] == texts[1] else f"TFF: {texts[0] or 'done'}; language: {texts[1] or 'done'}"
+            )
+            yield f"| {folder.name} | {error_text} | | | | |"
         else:
-            found = compare(folder, other)
-            partition = {True: "same", False: "**differs**", None: ""}[found.partition]
-            choices = "same" if found.choices else "**differ**"
-            column = found.column if found.numbers > TOLERANCE else ""
-            cells = (f"{found.numbers:.1e}", f"{found.weights:.1e}", partition, choices, column)
+            comparison = compare(folder, other_folder)
+            partition = {True: "same", False: "**differs**", None: ""}[comparison.partition]
+            choices = "same" if comparison.choices else "**differ**"
+            column = comparison.column if comparison.numbers > TOLERANCE else ""
+            cells = (f"{comparison.numbers:.1e}", f"{comparison.weights:.1e}", partition, choices, column)
             yield f"| {folder.name} | {' | '.join(cells)} |"
 
 

@@ -22,20 +22,20 @@ RESULTS = ROOT / "docs" / "results"
 
 @dataclass(frozen=True)
 class Claim:
-    """A published gain of a method, and where ours stands.
+    """A published gain of a method, and the source of our difference.
 
     Attributes:
-      what: method − baseline.
-      published: in points.
+      comparison: "method − baseline".
+      published: gain in points.
       source: the table in the paper.
-      data: ours.
+      data: our data.
       file: the table in docs/results.
-      row, metric: in it; differences are to its first row.
-      seeds: in place of row and metric the difference of each seed in points, as docs/results/README.md lists them.
-      interval: in place of them mean, half of the 95 % t-interval and number of seeds, as that page has them.
+      row, metric: row and column group of that table; differences are to its first row.
+      seeds: instead of row and metric: the difference of each seed in points, from docs/results/README.md.
+      interval: instead of the seeds: mean, half-width of the 95 % t-interval and number of seeds, from that page.
     """
 
-    what: str
+    comparison: str
     published: float
     source: str
     data: str
@@ -58,9 +58,9 @@ def _synthetic(row: str, published: float) -> Claim:
     )
 
 
-def _dialogues(what: str, row: str, published: float, table: str, data: str) -> Claim:
+def _dialogues(comparison: str, row: str, published: float, table: str, data: str) -> Claim:
     source = "Table 10" if "10" in table else "Table 9"
-    return Claim(what, published, source, f"MIE, {data}", f"{table}.csv", row, "test/accuracy")
+    return Claim(comparison, published, source, f"MIE, {data}", f"{table}.csv", row, "test/accuracy")
 
 
 def _chemprot(row: str, published: float, group: str, data: str, metric: str, method: str = "FedCMC") -> Claim:
@@ -88,12 +88,12 @@ def _power(group: str, data: str, published: float) -> list[Claim]:
     ]
 
 
-def _cdr(data: str, file: str, one: str, by_seed: tuple[float, ...]) -> list[Claim]:
+def _cdr(data: str, file: str, one_row: str, by_seed: tuple[float, ...]) -> list[Claim]:
     file, data = f"lazy-mil-cdr/comparison-{file}.csv", f"CDR, {data}"
     return [
         Claim("Lazy MIL − ONE", 4.7, "NYT10, C = 0.1", data, file, seeds=by_seed),
         Claim("Lazy MIL − NONE", 9.02, "NYT10, C = 0.1", data, file, "Lazy MIL", "test/auc"),
-        Claim("ONE − NONE", 4.32, "NYT10, C = 0.1", data, file, one, "test/auc"),
+        Claim("ONE − NONE", 4.32, "NYT10, C = 0.1", data, file, one_row, "test/auc"),
     ]
 
 
@@ -112,11 +112,11 @@ def _cdr_steps() -> list[Claim]:
     ]
 
 
-def _planted(what: str, published: float, noise: str, row: str = "", interval=None) -> Claim:
+def _planted(comparison: str, published: float, noise: str, row: str = "", interval=None) -> Claim:
     group = {"0.8, 40 rounds": "0.8-40-rounds"}.get(noise, noise.partition(",")[0])
     file = f"lazy-mil-planted/comparison-noise-{group}.csv"
     data = f"made up, noise {noise}"
-    return Claim(what, published, "NYT10, C = 0.1", data, file, row, "test/auc" if row else "", interval=interval)
+    return Claim(comparison, published, "NYT10, C = 0.1", data, file, row, "test/auc" if row else "", interval=interval)
 
 
 def _long_tail() -> list[Claim]:
@@ -131,7 +131,7 @@ def _long_tail() -> list[Claim]:
     ]
 
 
-_UPPER, _WHOLE = "alpha-0.05-the-upper-two-layers-are-trained", "alpha-0.05-the-whole-encoder-is-trained"
+_UPPER_LAYERS, _WHOLE_ENCODER = "alpha-0.05-the-upper-two-layers-are-trained", "alpha-0.05-the-whole-encoder-is-trained"
 _SGD, _ADAM = "flcmc-imcs-lr/comparison-sgd", "flcmc-imcs-lr/comparison-adam"
 _LSTM, _LSTM_100 = "flcmc-imcs-lstm/comparison-table-10-adam", "flcmc-imcs/comparison-table-10-lstm-adam"
 
@@ -144,8 +144,8 @@ CLAIMS: dict[tuple[str, str], list[Claim]] = {
         _dialogues("FedAttS − FedAvgS", "FedAttS", 3, _ADAM, "logistic regression, Adam"),
         _dialogues("FedPAP − FedAvgS", "FedPAP", 6, _ADAM, "logistic regression, Adam"),
         *(
-            _dialogues(f"{row} − FedAvgS", f"{row}{more}", gain, table, f"LSTM, Adam, {rounds} rounds")
-            for table, more, rounds in ((_LSTM, "", 50), (_LSTM_100, " (LSTM)", 100))
+            _dialogues(f"{row} − FedAvgS", f"{row}{suffix}", gain, table, f"LSTM, Adam, {rounds} rounds")
+            for table, suffix, rounds in ((_LSTM, "", 50), (_LSTM_100, " (LSTM)", 100))
             for row, gain in (("FedProxP", 3.84), ("FedAttS", 3.84), ("FedPAP", 4.61))
         ),
     ],
@@ -161,12 +161,12 @@ CLAIMS: dict[tuple[str, str], list[Claim]] = {
             claim
             for metric in ("micro_f1", "macro_f1")
             for claim in (
-                _chemprot("FedCMC", 8.39, _UPPER, "α = 0.05, upper two layers", metric),
-                _chemprot("FedCMC (whole)", 8.39, _WHOLE, "α = 0.05, whole encoder", metric),
+                _chemprot("FedCMC", 8.39, _UPPER_LAYERS, "α = 0.05, upper two layers", metric),
+                _chemprot("FedCMC (whole)", 8.39, _WHOLE_ENCODER, "α = 0.05, whole encoder", metric),
                 _chemprot("FedCMC (uniform)", 8.39, "alpha-0.05-every-client-counts-one", "α = 0.05, clients count alike", metric),
-                _chemprot("FedRS", 2.81, _UPPER, "α = 0.05, upper two layers", metric, "FedRS"),
-                _chemprot("FedLC", 4.09, _UPPER, "α = 0.05, upper two layers", metric, "FedLC"),
-                _chemprot("FedCMC (α=0.5)", 7.81, _UPPER.replace("0.05", "0.5"), "α = 0.5, upper two layers", metric),
+                _chemprot("FedRS", 2.81, _UPPER_LAYERS, "α = 0.05, upper two layers", metric, "FedRS"),
+                _chemprot("FedLC", 4.09, _UPPER_LAYERS, "α = 0.05, upper two layers", metric, "FedLC"),
+                _chemprot("FedCMC (α=0.5)", 7.81, _UPPER_LAYERS.replace("0.05", "0.5"), "α = 0.5, upper two layers", metric),
             )
         ),
         *(
@@ -210,31 +210,31 @@ CLAIMS: dict[tuple[str, str], list[Claim]] = {
 }  # fmt: skip
 
 NOTES = {
-    "flcmc": "Where FedAtt, FedPA and their Adam forms gain, most of it is not attention's: on the synthetic data the uniform mean with the same server step has 8.9 of FedAttS' 10.0 points, with SGD on MIE the plain mean with the same server step has all of FedAtt's and of FedPA's gain, and with Adam the uniform mean with PAdam has 2.1 of FedPAP's 2.5, a gain of round 200 that is not there in round 100 (−1.7, −5.2 to 1.8). With the LSTM and 50 rounds \"final\" is a single evaluated round (50): FedAttS' +3.4 there is −1.4 (−3.5 to 0.7) over rounds 30 to 50. No option was tuned here.",
-    "fedcmc": "With a PCNN eight or seven seeds, with a frozen pretrained encoder eight; with a trained one two, which decide nothing. With the frozen encoder even pooled data have 48.4 in macro-F1 alone (PCNN: 62.4), so that it is a weak model. Which F1 the paper prints is not said, so that both stand here.",
-    "feded": "Other data than the paper's; the verdict is against the smallest of the three published gains. With rates chosen on dev the two are level, and FedAvg with a plain pass over the server's examples D_v, which the paper does not have, is better than both in accuracy and in Matthews' coefficient.",
-    "fedds": "Other data than the paper's. At equal rounds Lazy MIL takes fewer local steps than the others, so that equal rounds compare speeds. On CDR equal steps were run with two of ten platforms in a round alone, where 84 % of the sentences are selected. Lines with values of the chosen round alone are from the seeds, or from means and intervals, in [results](results/README.md).",
-    "fedlcc": "CDR: with eight rounds two seeds decide nothing; with 30 rounds the unweighted mean, which is FedLCC without its contrast, gains as much as FedLCC (FedLCC − it +0.1, −1.5 to 1.8), and the centralised model leads in the chosen round alone. The paper has 50 rounds. CHR: all methods are within a point of the row that names every pair related (54.3), so that F1 tells them apart badly. A smaller encoder.",
+    "flcmc": "Where FedAtt, FedPA and their Adam forms gain, most of the gain is not due to attention: on the synthetic data the uniform mean with the same server step has 8.9 of FedAttS' 10.0 points, with SGD on MIE the plain mean with the same server step has all of FedAtt's and of FedPA's gain, and with Adam the uniform mean with PAdam has 2.1 of FedPAP's 2.5, a gain in round 200 that does not exist in round 100 (−1.7, −5.2 to 1.8). With the LSTM and 50 rounds \"final\" is a single evaluated round (50): FedAttS' +3.4 is −1.4 (−3.5 to 0.7) over rounds 30 to 50. No option was tuned here.",
+    "fedcmc": "The PCNN has eight or seven seeds, the frozen pretrained encoder eight; the trained encoder has two, which are too few to decide. Even on pooled data the frozen encoder reaches a macro-F1 of only 48.4 (PCNN: 62.4): it is a weak model. The paper does not say which F1 it prints, so both are given here.",
+    "feded": "The data are not the paper's; the verdict is on the smallest of the three published gains. With learning rates chosen on dev neither method leads, and FedAvg with a plain pass over the server's examples D_v, which the paper does not have, is better than both in accuracy and in Matthews' coefficient.",
+    "fedds": "The data are not the paper's. At equal rounds Lazy MIL takes fewer local steps than the others, so equal rounds compare speeds. On CDR equal steps were run only with two of ten platforms in a round, where 84 % of the sentences are selected. Lines with only the chosen round's values are computed from the seeds, or from means and intervals, in [results](results/README.md).",
+    "fedlcc": "CDR: with eight rounds there are only two seeds, too few to decide; with 30 rounds the unweighted mean, which is FedLCC without its contrast, gains as much as FedLCC (FedLCC minus it: +0.1, −1.5 to 1.8), and the centralised model leads only in the chosen round. The paper has 50 rounds. CHR: all methods are within a point of the row that predicts a relation for every pair (54.3), so F1 hardly separates them. The encoder is smaller than the paper's.",
 }
 
-ABOVE = f"""# All claims: published, ours, interval, verdict
+INTRODUCTION = f"""# All claims: published, ours, interval, verdict
 
-Made by `python scripts/claims.py > docs/claims.md` from the tables in [results](results/README.md). A difference is in points, paired
-by seed, with its 95 % t-interval; "could show" is the least true difference that a paired t-test with that spread and as many seeds finds
-with probability 80 %. The verdict is about the published difference:
+Made by `python scripts/claims.py > docs/claims.md` from the tables in [results](results/README.md). Differences are in points, paired
+by seed, with 95 % t-intervals. "Could show" is the smallest true difference that a paired t-test with this spread and number of seeds
+detects with probability 80 %. The verdict is about the published difference:
 
-- **shows**: the whole interval is on the published side of zero (**but smaller**: and short of the published value).
-- **does not show**: the interval holds zero or less, and excludes the published value. A smaller one may still be there.
+- **shows**: the whole interval is on the published side of zero (**but smaller**: it ends before the published value).
+- **does not show**: the interval contains zero or lies below it, and excludes the published value. A smaller gain is still possible.
 - **open**: anything else, and everything with fewer than {LEAST_SEEDS} seeds.
 
-Each line is one comparison; nothing is adjusted for their number. Of {{lines}} intervals some one in twenty miss the truth by chance. "Best" is the
-best over the rounds, which papers print and which is chosen on what it measures; "chosen" is the round that dev chose; "final" is the mean
-over the last tenth of the rounds. Data, encoders and sizes mostly differ from the papers', see the pages of the papers: what does not show
-here may show there.
+Each line is one comparison, without an adjustment for their number. Of {{lines}} intervals about one in twenty misses the true value by chance. "Best"
+is the best over the rounds, which papers print and which is selected on the test data; "chosen" is the round selected on dev; "final" is
+the mean over the last tenth of the rounds. Data, encoders and sizes mostly differ from the papers' (see the pages of the papers): a gain that
+does not show here may show there.
 """
 
-BELOW = """
-## Claims that are no difference of scores
+OTHER_CLAIMS = """
+## Claims that are not differences of scores
 
 | paper | published | here |
 | --- | --- | --- |
@@ -261,49 +261,64 @@ BELOW = """
 
 def page() -> str:
     """The text of docs/claims.md."""
-    parts, count = [], 0
+    paragraphs, count = [], 0
     for (paper, name), claims in CLAIMS.items():
         lines = [line for claim in claims for line in _lines(claim)]
         count += len(lines)
-        head = "| claim | published | our data | values | seeds | ours, 95 % interval | could show | verdict |"
-        table = [head, "| --- | --: | --- | --- | --: | --: | --: | --- |", *lines]
-        parts += [
+        header = "| claim | published | our data | values | seeds | ours, 95 % interval | could show | verdict |"
+        table = [header, "| --- | --: | --- | --- | --: | --: | --: | --- |", *lines]
+        paragraphs += [
             f"\n## {paper}\n",
             f"Equations, differences and commands: [{paper}](papers/{name}.md). {NOTES[name]}\n",
             *table,
         ]
-    return ABOVE.replace("{lines}", str(count)) + "\n".join(parts) + "\n" + BELOW
+    return INTRODUCTION.replace("{lines}", str(count)) + "\n".join(paragraphs) + "\n" + OTHER_CLAIMS
 
 
 def _lines(claim: Claim) -> Iterator[str]:
-    for which, mean, half, spread, seeds in _measured(claim):
-        bounds = (None, None) if half is None else (mean - half, mean + half)
+    for values, mean, half_interval, spread, seeds in _measured(claim):
+        bounds = (None, None) if half_interval is None else (mean - half_interval, mean + half_interval)
         verdict = against_published(*bounds, claim.published, seeds)
-        interval = "" if half is None else f" ({_signed(bounds[0])} to {_signed(bounds[1])})"
-        shown = "–" if spread is None else f"{detectable(spread, seeds):.1f}"
+        interval = "" if half_interval is None else f" ({_signed(bounds[0])} to {_signed(bounds[1])})"
+        detectable_cell = "–" if spread is None else f"{detectable(spread, seeds):.1f}"
         link = f"[{claim.data}](results/{claim.file.partition('/')[0]}/comparison.md)"
         published = f"{_signed(claim.published, 2)} ({claim.source})"
-        cells = (claim.what, published, link, which, seeds, f"{_signed(mean)}{interval}", shown, verdict)
+        cells = (
+            claim.comparison,
+            published,
+            link,
+            values,
+            seeds,
+            f"{_signed(mean)}{interval}",
+            detectable_cell,
+            verdict,
+        )
         yield f"| {' | '.join(map(str, cells))} |"
 
 
 def _measured(claim: Claim) -> Iterator[tuple[str, float, float | None, float | None, int]]:
-    """(values, mean, half of the interval, standard deviation of the differences, seeds), in points."""
+    """(values, mean, half of the interval, standard deviation of the differences, seeds); numbers in points."""
     if claim.seeds:
         mean, spread = mean_std(claim.seeds)
         yield "chosen", mean, half_width(spread, len(claim.seeds)), spread, len(claim.seeds)
     elif claim.interval is not None:
-        mean, half, seeds = claim.interval
-        yield "chosen", mean, half, half / half_width(1, seeds), seeds
+        mean, half_interval, seeds = claim.interval
+        yield "chosen", mean, half_interval, half_interval / half_width(1, seeds), seeds
     else:
         row = next(row for row in _table(claim.file) if row["algorithm"] == claim.row)
-        for which in ("best", "chosen", "final"):
-            start = f"{claim.metric}_{which}_difference"
-            if row.get(f"{start}_mean"):
-                mean, spread = (100 * float(row[f"{start}_{key}"]) for key in ("mean", "std"))
-                seeds = int(row[f"{start}_n"])
-                alike = math.isclose(spread, 0, abs_tol=1e-9)
-                yield which, mean, None if alike else half_width(spread, seeds), None if alike else spread, seeds
+        for values in ("best", "chosen", "final"):
+            prefix = f"{claim.metric}_{values}_difference"
+            if row.get(f"{prefix}_mean"):
+                mean, spread = (100 * float(row[f"{prefix}_{key}"]) for key in ("mean", "std"))
+                seeds = int(row[f"{prefix}_n"])
+                no_spread = math.isclose(spread, 0, abs_tol=1e-9)
+                yield (
+                    values,
+                    mean,
+                    None if no_spread else half_width(spread, seeds),
+                    None if no_spread else spread,
+                    seeds,
+                )
 
 
 @functools.cache

@@ -21,7 +21,7 @@ from tff_re.runs.run import train_run
 from tff_re.tasks.data_paths import DataPaths
 
 HIDDEN = "zyxwv"
-"""A word of every sentence, which may stand in nothing that is shown or written."""
+"""A word of every sentence; it must not appear in any output or file."""
 
 REL2ID = {"NA": 0, "/a/visits": 1, "/b/likes": 2}
 RELATIONS = tuple(REL2ID)
@@ -124,8 +124,8 @@ def bag_table(**sections) -> dict:
 
 def planted_table(**sections) -> dict:
     """The same on made-up sentences."""
-    of_files = dict.fromkeys(("path", "test_path"))
-    task = {**of_files, "dataset": "planted", "max_length": 24, "planted_bags": 24, "planted_relations": 2}
+    file_keys = dict.fromkeys(("path", "test_path"))
+    task = {**file_keys, "dataset": "planted", "max_length": 24, "planted_bags": 24, "planted_relations": 2}
     return bag_table(task={**task, **sections.pop("task", {})}, **sections)
 
 
@@ -145,14 +145,14 @@ def summary_of(folder: Path) -> dict:
 
 
 def assert_has_weights(folder: Path, weights) -> None:
-    """model.keras holds these trainable weights."""
+    """Asserts that model.keras has these trainable weights."""
     written = list(keras_weights(folder / "model.keras").values())
     for value in weights.trainable:
-        assert any(np.array_equal(value, other) for other in written)
+        assert any(np.array_equal(value, array) for array in written)
 
 
-def assert_is_the_run_of_the_chosen_round(run, criterion: str, measures) -> dict[str, float]:
-    """Every row has the measures of dev and test; the first that is best by the criterion is the run's. Returns it."""
+def assert_best_round_is_chosen(run, criterion: str, measures) -> dict[str, float]:
+    """Asserts that rows have the measures of dev and test, and that the first best one is the run's; returns it."""
     rows = read_history(RunFolder(run.folder))
     assert [row["round"] for row in rows] == [1, 2, 3]
     for row in rows:
@@ -172,8 +172,10 @@ def assert_is_the_run_of_the_chosen_round(run, criterion: str, measures) -> dict
 
 
 def assert_evaluates(capture, run, criterion: str, measures) -> str:
-    """The command shows the chosen round's measures of what the server holds, and evaluates the clients' examples; what
-    it prints of these."""
+    """Asserts that `evaluate` prints the chosen round's measures of the server's examples, and evaluates the clients'.
+
+    Returns what it prints for the clients' examples.
+    """
     chosen = summary_of(run.folder)["chosen"]
     typed = command(capture, "evaluate", run.folder, "--split", "dev")
     assert typed.code == 0 and typed.err == ""
@@ -185,9 +187,11 @@ def assert_evaluates(capture, run, criterion: str, measures) -> str:
 
 
 def train_table(table: dict, folder: Path, runtime, *, seed: int = 0, data_paths: DataPaths | None = None, **options):
-    """Trains a recipe's tables; what is built already is taken."""
-    shop = ExperimentBuilder(data_paths or DataPaths(), _computations=builder()._computations)
-    return train_run(resolve(table, "bags.toml", seed=seed), folder, builder=shop, runtime=runtime, **options)
+    """Trains a recipe's tables with the session's built computations."""
+    experiment_builder = ExperimentBuilder(data_paths or DataPaths(), _computations=builder()._computations)
+    return train_run(
+        resolve(table, "bags.toml", seed=seed), folder, builder=experiment_builder, runtime=runtime, **options
+    )
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""What several test files or several processes of one test run need, built by the first of them that asks."""
+"""Folders that several test files or processes of a test run need, built by the first that needs them."""
 
 import functools
 import pathlib
@@ -10,7 +10,7 @@ import pytest
 
 
 def temporary_folder(name: str) -> pathlib.Path:
-    """Of this process, which removes it at its end."""
+    """A folder of this process, removed when it ends."""
     return pathlib.Path(_folder(name).name)
 
 
@@ -27,8 +27,8 @@ def built_once(tmp_path_factory: pytest.TempPathFactory, name: str, build: Calla
     folder = shared / name
     with filelock.FileLock(shared / f"{name}.lock"):
         if not folder.exists():
-            part = shared / f"{name}.part"
-            part.mkdir(exist_ok=True)
-            build(part)
-            part.rename(folder)
+            partial = shared / f"{name}.part"
+            partial.mkdir(exist_ok=True)
+            build(partial)
+            partial.rename(folder)
     return folder

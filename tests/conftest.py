@@ -1,4 +1,4 @@
-"""One worker for all tests that run federated computations, and a look at the end that none is left.
+"""One worker for all tests that run federated computations, and a check at the end that none still runs.
 
 The run's temporary files are in one folder, see `tests/session_folder.py`.
 """
@@ -21,11 +21,11 @@ from tff_re.runtime.quiet import be_quiet
 
 be_quiet()  # before TensorFlow is imported by any test, as on the command line
 
-# A shell lets what it starts in the background (make test &) ignore Ctrl-C, and all that is started by that, too.
+# Processes that a shell starts in the background (make test &) ignore Ctrl-C, and so do their children.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The machine's speed is no property of the code, and what a change has to pass is the same today and tomorrow. To look
+# No deadline, since the machine's speed is not a property of the code, and the same examples in every run. To look
 # for new counterexamples: HYPOTHESIS_PROFILE=search make test, of a thousand examples a property instead of forty.
 hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=40)
 hypothesis.settings.register_profile("search", deadline=None, max_examples=1000)
@@ -45,17 +45,17 @@ if STACK != "tff":  # tests of TFF's worker, and comparisons with TFF itself
 
 @pytest.fixture(scope="session", autouse=True)
 def session_mark():
-    """Marks all that this session starts; fails at the session's end if a worker of its is left, and ends that."""
+    """Marks the processes of this session; at its end, kills workers that still run and fails if there are any."""
     mark = os.environ[_MARK] = uuid.uuid4().hex
     yield mark
     del os.environ[_MARK]
     deadline = time.monotonic() + 5
-    while (left := marked_workers(mark)) and time.monotonic() < deadline:
+    while (remaining := marked_workers(mark)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    for process in left:
+    for process in remaining:
         with contextlib.suppress(psutil.Error):
             process.kill()
-    assert not left, f"workers left running by the tests: {left}"
+    assert not remaining, f"workers left running by the tests: {remaining}"
 
 
 @pytest.fixture(scope="session")
@@ -81,8 +81,8 @@ def _note_no_stacks():
     pytest that is a hundred frames, and 4 % of the suite's time; no test reads them, and they are in no file."""
     from tensorflow.python.util import tf_stack
 
-    nowhere = tf_stack.extract_stack()
-    tf_stack.extract_stack = lambda stacklevel=1: nowhere
+    fixed_stack = tf_stack.extract_stack()
+    tf_stack.extract_stack = lambda stacklevel=1: fixed_stack
 
 
 def pytest_runtest_setup(item):

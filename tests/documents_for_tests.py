@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 from tests.bags_for_tests import HIDDEN, train_table
 from tests.built_once import temporary_folder
-from tests.models.encoders_for_tests import PIECES, a_copy
+from tests.models.encoders_for_tests import PIECES, copy_encoder
 
 DISEASES = ("D000001", "D000002", "D000003")
 """Of these the first shares a sentence with the drug."""
@@ -22,8 +22,8 @@ MEASURES = ("f1", "precision", "recall", "f1_intra", "f1_inter")
 def pubtator_block(number: int) -> list[str]:
     """A document's lines: a drug, a disease in its sentences, up to two others in sentences of their own.
 
-    Its number says how many sentences there are, and what it states: every second document the first disease, every
-    third one the second.
+    The number determines the sentences and the facts: every second document states the first disease, every third the
+    second.
     """
     title = f"{HIDDEN} drug binds gene."
     abstract = " ".join(
@@ -64,10 +64,10 @@ def data_folder() -> Path:
 
 @functools.cache
 def marking_encoder(layers: int = 1) -> Path:
-    """The tiny BERT with the marker of mentions in its vocabulary, in place of a letter that no test needs."""
+    """The tiny BERT with the marker of mentions in its vocabulary, which replaces an unused letter."""
     from transformers import BertTokenizerFast
 
-    folder = a_copy(temporary_folder("documents") / f"encoder-{layers}", layers=layers)
+    folder = copy_encoder(temporary_folder("documents") / f"encoder-{layers}", layers=layers)
     (folder / "vocab.txt").write_text("\n".join("*" if p == "##q" else p for p in PIECES) + "\n", "utf-8")
     BertTokenizerFast(vocab_file=str(folder / "vocab.txt")).save_pretrained(folder)
     return folder

@@ -1,4 +1,4 @@
-"""Small exports of every kind of input, with weights as training would have left them; each is written once."""
+"""Small exports of every kind of input, with weights like those of training; each is written once."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ MENTIONS = [
 ]
 
 
-def _known(kind="words") -> dict[str, Any]:
-    """The class is that of the one word (or vector element) of two classes, and the third without any."""
+def _with_known_weights(kind="words") -> dict[str, Any]:
+    """Weights that give each of two words (or vector elements) its own class, and texts without them the third."""
     kernel, bias = np.array([[9, 0, 0], [0, 9, 0]], np.float32), np.array([0, 0, 1], np.float32)
     vectors = np.array([[0, 0], [0, 0], [1, 0], [0, 1]], np.float32)
     weights = [kernel, bias] if kind == "vectors" else [vectors, kernel, bias]
@@ -62,7 +62,7 @@ def _texts(name="logistic_regression", kind="words", **options) -> dict[str, Any
 
 
 def _relations(name="pcnn", kind="bert", pooling=None, blind=False, **options) -> dict[str, Any]:
-    """Of sentences, or with a pooling of bags; with `frozen_layers` behind these."""
+    """Arguments for sentences, or with `pooling` for bags; with `frozen_layers` for inputs after these layers."""
     if name == "sentence_encoder":
         folder = str(encoder(kind, layers=1))
         tokenizer, size = with_markers(AutoTokenizer.from_pretrained(folder))
@@ -131,8 +131,8 @@ def _arguments(name, options, inputs, encoding) -> dict[str, Any]:
 
 
 _WITH_ENCODER = {"name": "sentence_encoder"}
-_MADE = {
-    **{kind: functools.partial(_known, kind) for kind in ("words", "characters", "vectors")},
+_BUILDERS = {
+    **{kind: functools.partial(_with_known_weights, kind) for kind in ("words", "characters", "vectors")},
     "word presence": lambda: _texts(features="word_presence"),
     "lstm of words": lambda: _texts("lstm", units=3),
     "relations of words": lambda: _relations(filters=4),
@@ -162,7 +162,7 @@ _MADE = {
     "documents": lambda: _documents(),
     "documents in windows": lambda: _documents(window=16, frozen_layers=1, loss="adaptive_threshold"),
 }
-KINDS = tuple(_MADE)
+KINDS = tuple(_BUILDERS)
 
 _LORA = {"adapter": AdapterOptions(rank=4)}
 WITH_LORA = {
@@ -171,19 +171,19 @@ WITH_LORA = {
     "bags with LoRA": lambda: _relations(**_WITH_ENCODER, pooling="max", **_LORA),
     "documents with LoRA": lambda: _documents(**_LORA),
 }
-_MADE |= WITH_LORA
+_BUILDERS |= WITH_LORA
 
 
 def arguments(kind: str) -> dict[str, Any]:
-    """Those of `export_model` for that kind."""
-    return _MADE[kind]()
+    """The arguments of `export_model` for that kind."""
+    return _BUILDERS[kind]()
 
 
 _factories: list[pytest.TempPathFactory] = []
 
 
-def share(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Says where exports are written; called before a test asks for one."""
+def set_folder_factory(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Sets where exports are written; called before a test needs one."""
     _factories[:] = [tmp_path_factory]
 
 
@@ -205,7 +205,7 @@ FORMS = {
         if kind.startswith(("bags,", "bags of", "lstm of bags", "documents"))
     },
 }
-"""Of kinds that have others than a SavedModel and its form in float16."""
+"""Kind -> its formats, if they are not a SavedModel and that in float16."""
 
 
 @functools.cache
@@ -227,7 +227,7 @@ def with_weights(model, weights):
 
 
 def printed_by_the_card(folder: Path, *files: Path) -> list[tuple]:
-    """What the examples of a card print, one after the other; `files` have the names that the card has."""
+    """Runs the examples of a model card and returns what they print; `files` have the names used in the card."""
     printed: list[tuple] = []
     paths = {name: folder / name for name in ("model.keras", "saved_model", "labels.json")}
     paths.update({file.name: file for file in files} | {".": folder})
@@ -240,7 +240,7 @@ def printed_by_the_card(folder: Path, *files: Path) -> list[tuple]:
 
 
 def assert_without(folder: Path, *private: str) -> None:
-    """None of these strings is in a file of the folder."""
+    """Asserts that no file of the folder contains one of these strings."""
     for file in (file for file in folder.rglob("*") if file.is_file()):
         content = file.read_bytes()
         for text in private:

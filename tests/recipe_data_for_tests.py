@@ -41,10 +41,12 @@ def _ade(data: Path) -> None:
         # Two pairs in a sentence make two negatives.
         sentence = f"The fever{number} of drug{number} and the rash{number} of gene{number} binds."
         for effect, drug in ((f"fever{number}", f"drug{number}"), (f"rash{number}", f"gene{number}")):
-            places = [
-                str(at) for word in (effect, drug) for at in (sentence.index(word), sentence.index(word) + len(word))
+            offsets = [
+                str(offset)
+                for word in (effect, drug)
+                for offset in (sentence.index(word), sentence.index(word) + len(word))
             ]
-            pairs.append("|".join([str(number), sentence, effect, *places[:2], drug, *places[2:]]))
+            pairs.append("|".join([str(number), sentence, effect, *offsets[:2], drug, *offsets[2:]]))
         without.append(f"{1000 + number} NEG The drug{number} binds fever{number} .")
     _lines(data / "ade" / "DRUG-AE.rel", *pairs)
     _lines(data / "ade" / "ADE-NEG.txt", *without)
@@ -68,10 +70,10 @@ def _i2b2(data: Path) -> None:
             for line, relation in enumerate(I2B2, 1):
                 texts.append(f"The drug {relation.lower()} {'the ' * (number % 3)}gene .")
                 last = len(texts[-1].split()) - 2
-                first_kind = _TYPES["P" if relation == "PIP" else relation[:2]]
-                ends = [f'c="drug" {line}:1 {line}:1', f'c="gene" {line}:{last} {line}:{last}']
-                concepts += [f'{ends[0]}||t="{first_kind}"', f'{ends[1]}||t="problem"']
-                relations.append(f'{ends[0]}||r="{relation}"||{ends[1]}')
+                head_kind = _TYPES["P" if relation == "PIP" else relation[:2]]
+                concept_texts = [f'c="drug" {line}:1 {line}:1', f'c="gene" {line}:{last} {line}:{last}']
+                concepts += [f'{concept_texts[0]}||t="{head_kind}"', f'{concept_texts[1]}||t="problem"']
+                relations.append(f'{concept_texts[0]}||r="{relation}"||{concept_texts[1]}')
             _lines(folder / "txt" / f"record-{number}.txt", *texts)
             _lines(folder / "concept" / f"record-{number}.con", *concepts)
             _lines(folder / "rel" / f"record-{number}.rel", *relations)

@@ -1,11 +1,11 @@
-"""The numbers of runs as digests, to see that a change of the code's form moves none of them.
+"""Digests of the numbers of runs, to check that a refactoring changes none of them.
 
-    python -m tests.recorded_numbers write FILE [NAME…]     train all (or those whose names hold NAME) and write
-    python -m tests.recorded_numbers compare BEFORE AFTER   say what differs; exit code 1 if anything does
+    python -m tests.recorded_numbers write FILE [NAME…]     train all (or those whose names contain NAME) and write
+    python -m tests.recorded_numbers compare BEFORE AFTER   print the differences; exit code 1 if there are any
 
-Runs are every shipped recipe, cut as tests/recipes cuts it and to two rounds, and small runs of every feature of a run:
-on both runtimes, and on three sites in memory. Digests are of whole files, so one last digit shows. They hold on one
-kind of processor.
+The runs are every shipped recipe, cut as in tests/recipes and to two rounds, and small runs of every feature of a run:
+on both runtimes, and on three sites in memory. Digests are of whole files, so a difference in a last digit is detected.
+They are comparable on one type of processor.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ SYNTHETIC = {
     "server optimizer": ("algorithm={name='fedavg', local_epochs=1}", "server_optimizer.name=adam"),
     "resumed later": ("training.checkpoint_every=1",),
 }
-"""Name -> what is set of tests.upper_floors.SYNTHETIC."""
+"""Name -> overrides of tests.upper_floors.SYNTHETIC."""
 
 TEXT = {
     "text": (),
@@ -96,12 +96,12 @@ def digests(folder: Path) -> dict[str, str]:
 def runs(
     folder: Path, *overrides: str, runtimes: Sequence[str] = ("in-process", "local")
 ) -> Iterator[tuple[str, Callable[[Path], object]]]:
-    """(name, what trains it into a folder).
+    """(name, function that trains it into a folder).
 
     Args:
-      folder: for what the runs read.
+      folder: for the data that the runs read.
       overrides: set in all recipes.
-      runtimes: where the runs that are not across sites are trained.
+      runtimes: of the runs that are not across sites.
     """
     from tests.sites.sites_for_tests import Federation, recipe_of, write_sites
     from tests.upper_floors import consultations, text_recipe, tiny, write_json
@@ -113,12 +113,12 @@ def runs(
         return lambda out: train_run(recipe, out, runtime=runtime, details=True)
 
     corpus = write_json(folder / "corpus.json", consultations(8))
-    made = {name: lambda keys=keys: tiny(*SMALL, *keys, *overrides) for name, keys in SYNTHETIC.items()}
+    recipes = {name: lambda keys=keys: tiny(*SMALL, *keys, *overrides) for name, keys in SYNTHETIC.items()}
     for name, keys in TEXT.items():
-        made[name] = lambda keys=keys: resolve(text_recipe(corpus), "tiny-text.toml", (*keys, *overrides))
-    for name, recipe in made.items():
+        recipes[name] = lambda keys=keys: resolve(text_recipe(corpus), "tiny-text.toml", (*keys, *overrides))
+    for name, recipe in recipes.items():
         for runtime in runtimes:
-            yield f"{name} / {runtime}", lambda out, r=recipe, where=runtime: simulated(r(), where)(out)
+            yield f"{name} / {runtime}", lambda out, recipe=recipe, runtime=runtime: simulated(recipe(), runtime)(out)
 
     def at_sites(out, algorithm, *keys):
         federation = Federation(write_sites(out.parent / f"{out.name} sites"))
@@ -127,12 +127,12 @@ def runs(
         finally:
             federation.close()
 
-    for name, words in SITES.items():
-        yield name, lambda out, words=words: at_sites(out, *words)
+    for name, arguments in SITES.items():
+        yield name, lambda out, arguments=arguments: at_sites(out, *arguments)
     yield from _shipped(overrides, runtimes)
 
 
-def _shipped(further: Sequence[str], runtimes: Sequence[str]):
+def _shipped(extra: Sequence[str], runtimes: Sequence[str]):
     from tests.recipe_data_for_tests import data_folder
     from tests.recipes.test_shipped_recipes import cut
     from tff_re.recipes.reading import load, shipped
@@ -140,7 +140,7 @@ def _shipped(further: Sequence[str], runtimes: Sequence[str]):
     from tff_re.tasks.data_paths import DataPaths
 
     for name in shipped():
-        overrides = [*(word for word in cut(name) if word != "--set"), "training.rounds=2", *further]
+        overrides = [*(override for override in cut(name) if override != "--set"), "training.rounds=2", *extra]
         for runtime in runtimes:
 
             def train(out, name=name, overrides=overrides, runtime=runtime):
@@ -150,17 +150,17 @@ def _shipped(further: Sequence[str], runtimes: Sequence[str]):
             yield f"{name} / {runtime}", train
 
 
-def write(path: Path, wanted: list[str]) -> int:
-    """Trains and writes; what fails is said with its line, and is in the file."""
+def write(path: Path, substrings: list[str]) -> int:
+    """Trains and writes; of a run that fails its error line is printed and written."""
     records: dict[str, object] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for number, (run, train) in enumerate(runs(folder)):
-            if wanted and not any(part in run for part in wanted):
+            if substrings and not any(substring in run for substring in substrings):
                 continue
             began = time.monotonic()
             try:
-                with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+                with open(os.devnull, "w") as null, contextlib.redirect_stdout(null):
                     train(folder / f"{number}")
                 records[run] = digests(folder / f"{number}")
             except Exception as error:
@@ -172,20 +172,22 @@ def write(path: Path, wanted: list[str]) -> int:
 
 
 def compare(before: Path, after: Path) -> int:
-    """Says what differs."""
+    """Prints the differences; returns the exit code."""
     old, new = (json.loads(path.read_text("utf-8")) for path in (before, after))
-    differ = 0
+    count = 0
     for name in sorted(old.keys() | new.keys()):
-        left, right = old.get(name), new.get(name)
-        if left != right:
-            differ += 1
-            both = isinstance(left, dict) and isinstance(right, dict)
-            where = (
-                sorted(f for f in left.keys() | right.keys() if left.get(f) != right.get(f)) if both else [left, right]
+        before_run, after_run = old.get(name), new.get(name)
+        if before_run != after_run:
+            count += 1
+            comparable = isinstance(before_run, dict) and isinstance(after_run, dict)
+            differences = (
+                sorted(f for f in before_run.keys() | after_run.keys() if before_run.get(f) != after_run.get(f))
+                if comparable
+                else [before_run, after_run]
             )
-            print(f"{name}: {where}")
-    print(f"{len(old)} and {len(new)} runs, {differ} differ")
-    return int(differ > 0)
+            print(f"{name}: {differences}")
+    print(f"{len(old)} and {len(new)} runs, {count} differ")
+    return int(count > 0)
 
 
 if __name__ == "__main__":

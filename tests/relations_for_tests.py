@@ -1,4 +1,4 @@
-"""Pairs of mentions for tests of tokenizers, which are hard to cut, and files of own relations."""
+"""Mention pairs that are hard to tokenize, and files of relations in the neutral format."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HARD = (
 
 
 def hard_mentions(count: int, seed: int = 0) -> list[RelationMention]:
-    """So many, of 1 to some 200 characters; the types are hard as well."""
+    """`count` mention pairs in texts of 1 to about 200 characters; the types are hard as well."""
     draw = random.Random(seed)
     return [_mention(draw, number) for number in range(count)]
 

@@ -168,7 +168,7 @@ def slow_tests():
     ],
 )
 def test_slow_tests_are_those_of_the_rooms_that_changed(slow_tests, changed, chosen):
-    assert slow_tests.tests_of(changed) == chosen
+    assert slow_tests.tests_for(changed) == chosen
 
 
 def test_no_test_is_begun_after_the_deadline(tmp_path):

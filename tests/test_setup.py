@@ -17,7 +17,7 @@ pytestmark = pytest.mark.tools
 ROOT = pathlib.Path(__file__).parents[1]
 LOCKS = ("requirements.lock", "requirements-language.lock")
 
-# Makes environments of itself, and tells what pip and compileall are asked for.
+# Makes environments of itself, and records the calls of pip and compileall.
 PYTHON = """#!/bin/bash
 case "$*" in
     *"import sys, bz2"*) echo "${VERSION:-3.11} $PWD/python";;
@@ -48,7 +48,7 @@ esac
 
 @pytest.fixture
 def setup(tmp_path):
-    """Calls scripts/setup-venv in a folder of its own; what was printed and what was asked for."""
+    """Function that calls scripts/setup-venv in a temporary folder: (completed process, recorded calls)."""
     folder = tmp_path / "project"
     for name in ("scripts/setup-venv", "scripts/uv-as-pip", "setup.cfg", "pyproject.toml", *LOCKS):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -78,8 +78,8 @@ PACKAGES = locked(LOCKS[0])
 TOOLS = "setuptools uv wheel"
 
 
-def of_pip(calls):
-    """What pip was asked for; its two calls for the packages end in any order, with their sum here."""
+def pip_calls(calls):
+    """(pip's other calls, number of packages in its two parallel calls, which end in any order)."""
     counted = [call.split()[1] for call in calls if call.endswith(" packages")]
     return [call for call in calls if not call.endswith(" packages")], sum(map(int, counted))
 
@@ -117,7 +117,7 @@ def test_where_uv_cannot_pip_installs_the_same_and_it_is_told(variables, reason,
     assert done.returncode == 0, done.stderr
     (line,) = [line for line in done.stderr.splitlines() if "uv" in line]
     assert reason in line
-    calls, packages = of_pip([call for call in calls if not call.startswith("uv: ")])
+    calls, packages = pip_calls([call for call in calls if not call.startswith("uv: ")])
     tools = TOOLS.replace("uv ", "")
     assert calls == ["venv", f"pip: {TOOLS}", "venv", f"pip: {tools}", "compiled", "pip: project"]
     assert packages == PACKAGES - 1, "all but uv"
@@ -126,7 +126,7 @@ def test_where_uv_cannot_pip_installs_the_same_and_it_is_told(variables, reason,
 
 def test_pip_alone_can_be_asked_for(setup):
     done, calls = setup(INSTALLER="pip")
-    calls, packages = of_pip(calls)
+    calls, packages = pip_calls(calls)
     assert done.returncode == 0 and packages == PACKAGES - 1
     assert calls == ["venv", "pip: setuptools wheel", "compiled", "pip: project"]
     done, calls = setup(INSTALLER="conda")
@@ -150,11 +150,11 @@ def test_a_newer_python_gets_the_lock_of_the_language_stack(version, setup):
     done, calls = setup(VERSION=version, INSTALLER="pip")
     shutil.rmtree(setup.folder / ".venv")
     done, calls = setup(VERSION=version, INSTALLER="pip")
-    assert done.returncode == 0 and of_pip(calls)[1] == locked(LOCKS[1]) - 1, "all but uv"
+    assert done.returncode == 0 and pip_calls(calls)[1] == locked(LOCKS[1]) - 1, "all but uv"
 
 
 @pytest.mark.parametrize(
-    ("variables", "told"),
+    ("variables", "message"),
     [
         ({"VERSION": "3.13", "STACK": "tff"}, "not a CPython 3.11 with the modules"),
         ({"STACK": "language"}, "not a CPython 3.13 or 3.12 with the modules"),
@@ -163,10 +163,10 @@ def test_a_newer_python_gets_the_lock_of_the_language_stack(version, setup):
         ({"STACK": "jax"}, "STACK=jax is neither tff nor language."),
     ],
 )
-def test_a_python_of_another_stack_is_refused_in_one_line(variables, told, setup):
+def test_a_python_of_another_stack_is_refused_in_one_line(variables, message, setup):
     done, calls = setup(**variables)
     assert done.returncode == 1 and not calls
-    assert told in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    assert message in done.stderr and done.stderr.count("\n") == 1, done.stderr
 
 
 @pytest.mark.parametrize("lock", LOCKS)
@@ -218,16 +218,16 @@ def uv_as_pip():
     ],
 )
 def test_uv_is_told_what_pip_is_told(listed, arguments, environment, uv_as_pip):
-    assert uv_as_pip.as_uv(uv_as_pip.settings_of(listed), {}) == (arguments, environment)
+    assert uv_as_pip.uv_settings(uv_as_pip.parse_settings(listed), {}) == (arguments, environment)
 
 
 def test_what_uv_is_told_elsewhere_is_left_out_but_the_cache(uv_as_pip):
     before = {"UV_CACHE_DIR": "/c", "UV_SYSTEM_PYTHON": "1", "UV_INDEX": "x", "HOME": "/h", "CURL_CA_BUNDLE": "/d.pem"}
     after = {"UV_CACHE_DIR": "/c", "HOME": "/h", "CURL_CA_BUNDLE": "/d.pem", "SSL_CERT_FILE": "/d.pem"}
-    assert uv_as_pip.as_uv({}, before) == ([], after)
+    assert uv_as_pip.uv_settings({}, before) == ([], after)
 
 
 @pytest.mark.parametrize("option", ["constraint", "no-binary", "use-feature", "keyring-provider"])
 def test_what_uv_cannot_be_told_is_named(option, uv_as_pip):
     with pytest.raises(ValueError, match=f"has {option}, "):
-        uv_as_pip.as_uv({option: "some"}, {})
+        uv_as_pip.uv_settings({option: "some"}, {})

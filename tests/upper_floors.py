@@ -1,4 +1,4 @@
-"""Small recipes, commands as they are typed, and processes that are to be killed: for the tests of the upper floors."""
+"""Small recipes, commands as users type them, and processes to kill, for tests of the command line and of runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SYNTHETIC = {
         **{"num_clients": 4, "num_features": 5, "num_classes": 3, "total_train": 60, "total_test": 24},
     },
     "model": {"name": "logistic_regression"},
-    # Everything that a server carries from round to round is in use: momentum, the round's number, the noise.
+    # All of the server's state is in use: momentum, round number, noise.
     "algorithm": {
         **{"name": "fedpap", "learning_rate": 0.05, "local_epochs": 1, "learning_rate_decay": 0.1},
         **{"server_momentum": 0.5, "noise_scale": 0.01},
@@ -56,7 +56,7 @@ def write_recipe(path, table=SYNTHETIC, **sections):
 
 @functools.cache
 def builder():
-    """One for the whole session: what tests have in common is built once."""
+    """The session's ExperimentBuilder, so that shared computations are built once."""
     from tff_re.runs.experiment import ExperimentBuilder
 
     return ExperimentBuilder()
@@ -67,9 +67,14 @@ BLANK = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQV
 
 
 def share_computations(monkeypatch, runtime=None, *, plots: bool = False, pictures: bool | None = None) -> None:
-    """Lets commands of this process take what is built already, and an open runtime in place of one of that name that
-    they would start; what they read and write is their own. The plots of every run are drawn if asked for; of other
-    pictures the figure is made, and its file has one pixel, unless `pictures`."""
+    """Makes commands of this process reuse built computations, and `runtime` instead of starting one of that name.
+
+    Args:
+      monkeypatch: undoes it.
+      runtime: an open runtime; None: commands start their own.
+      plots: whether the plots of every run are drawn.
+      pictures: whether other pictures are drawn, None: if plots are; if not, figures are made and saved as one pixel.
+    """
     from computations import federated as tff
     from tff_re.comparison import outcome
     from tff_re.runs import experiment, finished, results, setup
@@ -80,9 +85,9 @@ def share_computations(monkeypatch, runtime=None, *, plots: bool = False, pictur
         monkeypatch.setattr(
             module, "ExperimentBuilder", lambda data_paths: type(shared)(data_paths, _computations=shared._computations)
         )
-    for drawn in ("run_curves", "partition_heatmap", "confusion_png"):
+    for plot in ("run_curves", "partition_heatmap", "confusion_png"):
         if not plots:
-            monkeypatch.setattr(results, drawn, lambda *arguments: None)
+            monkeypatch.setattr(results, plot, lambda *arguments: None)
     if not (plots if pictures is None else pictures):
         monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda self, file, **_: file.write(BLANK))
     if runtime is None:
@@ -91,8 +96,8 @@ def share_computations(monkeypatch, runtime=None, *, plots: bool = False, pictur
     @contextlib.contextmanager
     def opened(name, **options):
         if name != runtime.name:
-            with open_runtime(name, **options) as other:
-                yield other
+            with open_runtime(name, **options) as own_runtime:
+                yield own_runtime
             return
         previous = tff.framework.get_context_stack().current
         tff.framework.set_default_context(runtime.context)
@@ -157,15 +162,15 @@ def text_recipe(corpus, **task):
 
 
 @dataclass(frozen=True)
-class Typed:
-    """What a command did."""
+class CommandResult:
+    """Exit code and output of a command."""
 
     code: int
     out: str
     err: str
 
 
-def command(capture, *arguments) -> Typed:
+def command(capture, *arguments) -> CommandResult:
     """Runs the command line in this process; `capture` is capsys or capfd."""
     from tff_re.run import main
 
@@ -173,19 +178,19 @@ def command(capture, *arguments) -> Typed:
     capture.readouterr()
     try:
         code = main([str(argument) for argument in arguments])
-    except SystemExit as end:  # of SIGTERM
+    except SystemExit as end:  # raised by SIGTERM
         code = end.code
     finally:
-        signal.signal(signal.SIGTERM, handler)  # the command line's own is not for the tests
-    return Typed(code, *capture.readouterr())
+        signal.signal(signal.SIGTERM, handler)  # tests do not need the command line's handler
+    return CommandResult(code, *capture.readouterr())
 
 
-def refusal(typed: Typed, *parts: str) -> str:
-    """The one line of a refused command, which has to hold these parts."""
+def refusal(typed: CommandResult, *texts: str) -> str:
+    """The one line of a refused command; asserts that it contains these texts."""
     assert typed.code == 2, typed
     assert typed.err.startswith("tff-re: ") and typed.err.endswith("\n") and typed.err.count("\n") == 1, typed.err
-    for part in parts:
-        assert str(part) in typed.err, (part, typed.err)
+    for text in texts:
+        assert str(text) in typed.err, (text, typed.err)
     return typed.err
 
 
@@ -201,7 +206,7 @@ def keras_weights(path) -> dict[str, np.ndarray]:
 
 
 def assert_same_run(first, second) -> None:
-    """Two run folders hold the same numbers, bit by bit."""
+    """Asserts that two run folders have the same numbers, bit by bit."""
     for name in ("metrics.csv", "clients.csv", "summary.json"):
         assert (first / name).read_bytes() == (second / name).read_bytes(), name
     weights = keras_weights(first / "model.keras"), keras_weights(second / "model.keras")
@@ -211,39 +216,39 @@ def assert_same_run(first, second) -> None:
 
 
 def assert_same_weights(first, second) -> None:
-    """Two ModelWeights are equal bit by bit."""
+    """Asserts that two ModelWeights are equal, bit by bit."""
     for a, b in zip(first.trainable + first.non_trainable, second.trainable + second.non_trainable, strict=True):
         np.testing.assert_array_equal(a, b)
 
 
 def rounds_in(path) -> int:
-    """Finished rounds in a metrics.csv, 0 if it is not there."""
+    """Finished rounds in a metrics.csv, 0 if it does not exist."""
     try:
         return max(0, len(path.read_text("utf-8").splitlines()) - 1)
     except FileNotFoundError:
         return 0
 
 
-# Runs that are broken off
+# Interrupted runs
 
 
 class Stop(Exception):
-    """Breaks a run off where a kill would."""
+    """Ends a run as a kill would."""
 
 
 def break_off(monkeypatch, method, round_num, *, before) -> None:
-    """Lets a method of Records raise Stop at a round, before or after it did its work."""
+    """Makes a method of Records raise Stop at a round, before or after its work."""
     from tff_re.runs.checkpoints import Records
 
     real = getattr(Records, method)
 
-    def broken(records, number, *arguments):
+    def stopping(records, number, *arguments):
         if not before or number != round_num:
             real(records, number, *arguments)
         if number == round_num:
             raise Stop
 
-    monkeypatch.setattr(Records, method, broken)
+    monkeypatch.setattr(Records, method, stopping)
 
 
 # Processes
@@ -252,7 +257,7 @@ _MARK = "TFF_RE_UPPER_FLOORS"
 
 
 class Process:
-    """A command in a process of its own, with a look at the workers that it started."""
+    """A command in its own process, and the workers that it started."""
 
     def __init__(self, *arguments, **options):
         self.mark = uuid.uuid4().hex
@@ -267,7 +272,7 @@ class Process:
         )
 
     def workers(self) -> list[psutil.Process]:
-        """Workers and their supervisors that live, orphans too."""
+        """Running workers and their supervisors, including orphans."""
         alive = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
@@ -279,28 +284,28 @@ class Process:
                     alive.append(process)
         return alive
 
-    def wait_for(self, condition, what: str, seconds: float = 120) -> None:
-        """Waits for something to come true while the process runs."""
+    def wait_for(self, condition, description: str, seconds: float = 120) -> None:
+        """Waits until the condition is true while the process runs."""
         deadline = time.monotonic() + seconds
         while not condition():
-            assert self.popen.poll() is None, f"ended before {what}: {self.popen.communicate()}"
-            assert time.monotonic() < deadline, f"{what} did not come"
+            assert self.popen.poll() is None, f"ended before {description}: {self.popen.communicate()}"
+            assert time.monotonic() < deadline, f"{description} did not happen"
             time.sleep(0.005)
 
-    def end(self, number: int | None = None, seconds: float = 120) -> Typed:
-        """Sends a signal, waits for the end, and looks that no worker is left."""
-        if number is not None:
+    def end(self, signal_number: int | None = None, seconds: float = 120) -> CommandResult:
+        """Sends a signal, waits for the end, and asserts that no worker still runs."""
+        if signal_number is not None:
             assert self.workers(), "no worker ran: the test would show nothing"
-            self.popen.send_signal(number)
+            self.popen.send_signal(signal_number)
         out, err = self.popen.communicate(timeout=seconds)
         deadline = time.monotonic() + 5
-        while (left := self.workers()) and time.monotonic() < deadline:
+        while (remaining := self.workers()) and time.monotonic() < deadline:
             time.sleep(0.02)
-        assert not left, f"left running: {left}"
-        return Typed(self.popen.returncode, out, err)
+        assert not remaining, f"left running: {remaining}"
+        return CommandResult(self.popen.returncode, out, err)
 
     def close(self) -> None:
-        """For a test that failed: nothing of it stays behind."""
+        """Kills the command and its workers if a failed test left them running."""
         if self.popen.poll() is None:
             self.popen.kill()
             self.popen.communicate()

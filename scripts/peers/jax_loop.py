@@ -1,4 +1,4 @@
-"""FedAvg as one writes it in JAX: a client's steps are one compiled scan, a Python loop over the clients."""
+"""FedAvg as usually written in JAX: a client's steps are one compiled scan, in a Python loop over the clients."""
 
 import os
 from functools import partial
@@ -31,26 +31,30 @@ def lstm(weights, tokens):
 
 
 def pcnn(weights, input_ids, head_start, tail_start, limit):
-    place = jnp.arange(input_ids.shape[1])
+    positions = jnp.arange(input_ids.shape[1])
     starts = head_start[:, None], tail_start[:, None]
-    parts = [weights["word_vectors/embeddings"][input_ids]]
+    vectors = [weights["word_vectors/embeddings"][input_ids]]
     for name, start in zip(("head", "tail"), starts, strict=True):
-        away = jnp.clip(place - start, -limit, limit) + limit
-        parts.append(weights[f"{name}_position_vectors/embeddings"][away])
-    found = jax.lax.conv_general_dilated(
-        jnp.concatenate(parts, -1), weights["convolution/kernel"], [1], "SAME", dimension_numbers=("NWC", "WIO", "NWC")
+        distances = jnp.clip(positions - start, -limit, limit) + limit
+        vectors.append(weights[f"{name}_position_vectors/embeddings"][distances])
+    features = jax.lax.conv_general_dilated(
+        jnp.concatenate(vectors, -1),
+        weights["convolution/kernel"],
+        [1],
+        "SAME",
+        dimension_numbers=("NWC", "WIO", "NWC"),
     )
-    found += weights["convolution/bias"]
-    segment = (place > starts[0]).astype(int) + (place > starts[1])
-    pieces = [jnp.max(jnp.where((segment == s)[..., None], found, -jnp.inf), 1) for s in range(3)]
+    features += weights["convolution/bias"]
+    segment = (positions > starts[0]).astype(int) + (positions > starts[1])
+    pieces = [jnp.max(jnp.where((segment == s)[..., None], features, -jnp.inf), 1) for s in range(3)]
     pieces = [jnp.where(jnp.isneginf(piece), 0.0, piece) for piece in pieces]  # a segment without tokens
     return jnp.tanh(jnp.concatenate(pieces, -1)) @ weights["classifier/kernel"] + weights["classifier/bias"]
 
 
-given = work.from_command_line()
-problem = given.problem
-READS = {"lr": ("x",), "lstm": ("tokens",), "pcnn": ("input_ids", "head_start", "tail_start")}[problem["kind"]]
-logits_of = {
+job = work.from_command_line()
+problem = job.problem
+INPUT_NAMES = {"lr": ("x",), "lstm": ("tokens",), "pcnn": ("input_ids", "head_start", "tail_start")}[problem["kind"]]
+logits = {
     "lr": logistic_regression,
     "lstm": lstm,
     "pcnn": partial(pcnn, limit=problem["sizes"].get("limit")),
@@ -58,7 +62,7 @@ logits_of = {
 
 
 def loss(weights, batch):
-    log_probabilities = jax.nn.log_softmax(logits_of(weights, *(batch[name] for name in READS)))
+    log_probabilities = jax.nn.log_softmax(logits(weights, *(batch[name] for name in INPUT_NAMES)))
     return -jnp.mean(jnp.take_along_axis(log_probabilities, batch["y"][:, None], 1))
 
 
@@ -77,16 +81,18 @@ def mean(models):
 
 
 def in_batches(arrays, steps, batch):
-    taken = {name: arrays[name][: steps * batch] for name in (*READS, "y")}
-    return {name: values.reshape(steps, batch, *values.shape[1:]) for name, values in taken.items()}
+    used = {name: arrays[name][: steps * batch] for name in (*INPUT_NAMES, "y")}
+    return {name: values.reshape(steps, batch, *values.shape[1:]) for name, values in used.items()}
 
 
-weights = {name: jnp.asarray(value) for name, value in given.start.items()}
-of_sizes = {
-    tuple(size): [jax.device_put(in_batches(arrays, *size)) for arrays in given.clients] for size in given.rounds
+weights = {name: jnp.asarray(value) for name, value in job.start.items()}
+batches_by_size = {
+    tuple(size): [jax.device_put(in_batches(arrays, *size)) for arrays in job.clients] for size in job.rounds
 }
-given.stamp()
-for size in given.rounds:
-    weights = jax.block_until_ready(mean([local_training(weights, batches) for batches in of_sizes[tuple(size)]]))
-    given.stamp()
-given.finish({name: np.asarray(value) for name, value in weights.items()})
+job.stamp()
+for size in job.rounds:
+    weights = jax.block_until_ready(
+        mean([local_training(weights, batches) for batches in batches_by_size[tuple(size)]])
+    )
+    job.stamp()
+job.finish({name: np.asarray(value) for name, value in weights.items()})

@@ -1,4 +1,4 @@
-"""The models as one writes them in PyTorch, and a client's local training."""
+"""The models as usually written in PyTorch, and a client's local training."""
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ class LSTM(nn.Module):
         super().__init__()
         self.vectors = nn.Embedding(words, width)
         self.lstm = nn.LSTM(width, units, batch_first=True)
-        self.lstm.bias_hh_l0.requires_grad_(False)  # two biases that learn would move their sum twice as far
+        self.lstm.bias_hh_l0.requires_grad_(False)  # two trained biases would move their sum twice as far
         self.classifier = nn.Linear(units, classes)
 
     def forward(self, tokens):
@@ -39,13 +39,13 @@ class PCNN(nn.Module):
         self.limit = limit
 
     def forward(self, input_ids, head_start, tail_start):
-        place = torch.arange(input_ids.shape[1])
+        positions = torch.arange(input_ids.shape[1])
         starts = head_start[:, None], tail_start[:, None]
-        away = [(place - start).clamp(-self.limit, self.limit) + self.limit for start in starts]
-        parts = [self.vectors(input_ids), *(table(a) for table, a in zip(self.positions, away, strict=True))]
-        found = self.convolution(torch.cat(parts, -1).transpose(1, 2))
-        segment = (place > starts[0]).int() + (place > starts[1])
-        pieces = [found.masked_fill((segment != s)[:, None], -torch.inf).amax(-1) for s in range(3)]
+        distances = [(positions - start).clamp(-self.limit, self.limit) + self.limit for start in starts]
+        vectors = [self.vectors(input_ids), *(table(d) for table, d in zip(self.positions, distances, strict=True))]
+        features = self.convolution(torch.cat(vectors, -1).transpose(1, 2))
+        segment = (positions > starts[0]).int() + (positions > starts[1])
+        pieces = [features.masked_fill((segment != s)[:, None], -torch.inf).amax(-1) for s in range(3)]
         pieces = [torch.where(piece == -torch.inf, 0.0, piece) for piece in pieces]  # a segment without tokens
         return self.classifier(torch.tanh(torch.cat(pieces, -1)))
 
@@ -53,13 +53,13 @@ class PCNN(nn.Module):
 class Encoder(nn.Module):
     """A BERT of the transformers library, the sums over the two mentions, a linear classifier."""
 
-    def __init__(self, form: dict, dropout: float | None, classes: int):
+    def __init__(self, config: dict, dropout: float | None, classes: int):
         super().__init__()
         from transformers import BertConfig, BertModel
 
         rates = {} if dropout is None else {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
-        self.bert = BertModel(BertConfig(**form, **rates), add_pooling_layer=False)
-        self.classifier = nn.Linear(2 * form["hidden_size"], classes, bias=False)
+        self.bert = BertModel(BertConfig(**config, **rates), add_pooling_layer=False)
+        self.classifier = nn.Linear(2 * config["hidden_size"], classes, bias=False)
 
     def forward(self, input_ids, attention_mask, head_mask, tail_mask):
         outputs = self.bert(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
@@ -68,19 +68,19 @@ class Encoder(nn.Module):
 
 
 KINDS = {"lr": LogisticRegression, "lstm": LSTM, "pcnn": PCNN, "encoder": Encoder}
-READS = {
+INPUT_NAMES = {
     "lr": ("x",),
     "lstm": ("tokens",),
     "pcnn": ("input_ids", "head_start", "tail_start"),
     "encoder": ("input_ids", "attention_mask", "head_mask", "tail_mask"),
 }
-_OURS = {
+_LAYERS = {
     "lstm": {"kernel": "lstm.weight_ih_l0", "recurrent_kernel": "lstm.weight_hh_l0", "bias": "lstm.bias_ih_l0"},
     "word_vectors": {"embeddings": "vectors.weight"},
     "head_position_vectors": {"embeddings": "positions.0.weight"},
     "tail_position_vectors": {"embeddings": "positions.1.weight"},
 }
-_ENDS = {"kernel": "weight", "gamma": "weight", "beta": "bias", "embeddings": "weight"}
+_PARAMETERS = {"kernel": "weight", "gamma": "weight", "beta": "bias", "embeddings": "weight"}
 
 
 def make(problem: dict) -> nn.Module:
@@ -88,41 +88,45 @@ def make(problem: dict) -> nn.Module:
     return KINDS[problem["kind"]](**problem["sizes"])
 
 
-def _their_name(ours: str) -> str:
-    if ours.startswith("encoder/"):
-        ours = ours.removeprefix("encoder/").replace("layer_._", "layer/")
-    first, _, last = ours.rpartition("/")
-    return _OURS[first][last] if first in _OURS else f"{first}.{_ENDS.get(last, last)}".replace("/", ".")
+def _torch_name(name: str) -> str:
+    if name.startswith("encoder/"):
+        name = name.removeprefix("encoder/").replace("layer_._", "layer/")
+    layer, _, variable = name.rpartition("/")
+    return (
+        _LAYERS[layer][variable]
+        if layer in _LAYERS
+        else f"{layer}.{_PARAMETERS.get(variable, variable)}".replace("/", ".")
+    )
 
 
 def load(model: nn.Module, weights: dict[str, np.ndarray]) -> None:
-    """Puts weights, by our names and in our layout, into the model; all that it trains must be among them."""
-    left = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    """Assigns weights with the names and layout of `start`; ValueError if one that the model trains is missing."""
+    missing = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     with torch.no_grad():
         for name, value in weights.items():
-            theirs = _their_name(name)
-            model.get_parameter(theirs).copy_(torch.from_numpy(value.T if name.endswith("kernel") else value))
-            left.discard(theirs)
+            torch_name = _torch_name(name)
+            model.get_parameter(torch_name).copy_(torch.from_numpy(value.T if name.endswith("kernel") else value))
+            missing.discard(torch_name)
         if isinstance(model, LSTM):
             model.lstm.bias_hh_l0.zero_()
-    if left:
-        raise ValueError(f"no value for {sorted(left)}")
+    if missing:
+        raise ValueError(f"no value for {sorted(missing)}")
 
 
 def weights(model: nn.Module, names) -> dict[str, np.ndarray]:
-    """The model's weights by our names and in our layout."""
-    values = {name: model.get_parameter(_their_name(name)).detach().numpy() for name in names}
+    """The model's weights with the names and layout of `start`."""
+    values = {name: model.get_parameter(_torch_name(name)).detach().numpy() for name in names}
     return {name: value.T.copy() if name.endswith("kernel") else value.copy() for name, value in values.items()}
 
 
 def tensors(problem: dict, arrays: dict[str, np.ndarray]) -> tuple[list[torch.Tensor], torch.Tensor]:
     """(the arrays that the model reads, labels) of a client."""
-    features = [torch.from_numpy(arrays[name]) for name in READS[problem["kind"]]]
+    features = [torch.from_numpy(arrays[name]) for name in INPUT_NAMES[problem["kind"]]]
     return features, torch.from_numpy(arrays["y"]).long()
 
 
 def local_training(model: nn.Module, problem: dict, features, labels, steps: int, batch: int, optimizer=None) -> None:
-    """So many steps over a client's batches, in order."""
+    """Trains `steps` steps over a client's batches, in order."""
     model.train()
     optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=problem["rate"])
     for begin in range(0, steps * batch, batch):

@@ -1,7 +1,7 @@
-"""The work that `python -m benchmarks peers` gives to every contender, and the notes that it takes of it.
+"""What `python -m benchmarks peers` asks of every contender, and the files in which contenders answer.
 
-A contender's program is called with two folders: of the problem (problem.json, clients.npz, start.npz; the same for
-all) and of this run (rounds.json: steps and batch size of each round). It adds stamps.txt and after.npz to the latter.
+A contender's program is called with two folders: the problem's (problem.json, clients.npz, start.npz; the same for all)
+and the run's (rounds.json: steps and batch size of each round). It adds stamps.txt and after.npz to the latter.
 """
 
 import json
@@ -16,10 +16,10 @@ import numpy as np
 
 class Work:
     """Attributes:
-    problem: its name, learning rate, sizes of its model.
-    clients: the arrays of each.
-    start: name of a weight -> value.
-    rounds: [steps, batch size] of each.
+    problem: problem.json: name, learning rate, sizes of the model.
+    clients: the arrays of each client.
+    start: name of a weight -> initial value.
+    rounds: [steps, batch size] of each round.
     """
 
     def __init__(self, problem: str | Path, run: str | Path):
@@ -34,7 +34,7 @@ class Work:
             self.start = dict(arrays)
 
     def stamp(self) -> None:
-        """Notes the time: once before the first round, and after each. Of the clock that all processes share."""
+        """Writes the time of the clock that all processes share; call it before the first round and after each."""
         with open(self._run / "stamps.txt", "a", encoding="utf-8") as file:
             file.write(f"{time.monotonic()!r}\n")
 
@@ -46,7 +46,7 @@ class Work:
 
 
 def end_with_parent() -> None:
-    """From now on this process ends soon after the one that started it, however that ends."""
+    """Makes this process end soon after its parent, however that ends."""
     parent = os.getppid()
 
     def watch():
@@ -58,6 +58,6 @@ def end_with_parent() -> None:
 
 
 def from_command_line() -> Work:
-    """What the two folders of the command line hold."""
+    """The work in the two folders that the command line names."""
     end_with_parent()
     return Work(*sys.argv[1:3])

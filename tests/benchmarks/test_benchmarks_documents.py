@@ -9,7 +9,7 @@ from benchmarks import document_memory, documents
 
 pytestmark = pytest.mark.tools
 
-FORM = {
+CONFIG = {
     **{"model_type": "bert", "num_hidden_layers": 1, "hidden_size": 64, "num_attention_heads": 2},
     **{"intermediate_size": 32, "vocab_size": 50},
 }
@@ -26,10 +26,10 @@ def test_the_table_says_whether_the_bound_is_met():
 
 @pytest.fixture
 def problem(tmp_path, monkeypatch):
-    monkeypatch.setattr(documents, "FORM", {**FORM, "initializer_range": 0.2})
+    monkeypatch.setattr(documents, "CONFIG", {**CONFIG, "initializer_range": 0.2})
     monkeypatch.setattr(documents, "SIZE", SMALL)
-    (tmp_path / "config.json").write_text(json.dumps(documents.FORM), "utf-8")
-    return documents.Problem(SMALL, str(tmp_path), FORM["vocab_size"], dropout=0.0)
+    (tmp_path / "config.json").write_text(json.dumps(documents.CONFIG), "utf-8")
+    return documents.Problem(SMALL, str(tmp_path), CONFIG["vocab_size"], dropout=0.0)
 
 
 @pytest.mark.slow

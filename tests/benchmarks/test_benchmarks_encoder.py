@@ -14,7 +14,7 @@ from benchmarks import encoder, memory
 
 pytestmark = pytest.mark.tools
 
-FORM = {
+CONFIG = {
     **{"model_type": "bert", "num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2},
     **{"intermediate_size": 32, "vocab_size": 50, "initializer_range": 0.2},
 }
@@ -25,17 +25,17 @@ SMALL_DISTILBERT = {
 
 @pytest.fixture
 def problem(tmp_path, monkeypatch):
-    monkeypatch.setattr(encoder, "FORM", FORM)
+    monkeypatch.setattr(encoder, "CONFIG", CONFIG)
     monkeypatch.setattr(encoder, "LENGTH", 9)
     monkeypatch.setattr(encoder, "STEPS", (1, 2))
-    (tmp_path / "config.json").write_text(json.dumps(FORM), "utf-8")
-    return encoder.Problem(str(tmp_path), FORM["vocab_size"], 9, 4, dropout=0.0)
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG), "utf-8")
+    return encoder.Problem(str(tmp_path), CONFIG["vocab_size"], 9, 4, dropout=0.0)
 
 
 @pytest.mark.slow
 def test_the_race_runs_and_its_contenders_agree(problem, tmp_path):
     markdown = encoder.run(1, tmp_path)
-    for contender in (*encoder.CONTENDERS, encoder.GradientAlone):
+    for contender in (*encoder.CONTENDERS, encoder.GradientOnly):
         assert f"| {contender.name} | " in markdown
 
 
@@ -61,14 +61,14 @@ def test_the_cost_of_a_step_is_the_slope(monkeypatch):
     monkeypatch.setattr(encoder, "STEPS", (2, 12))
     ours, plain, legacy, tff, alone = (
         c.name
-        for c in (encoder.Ours, encoder.PlainStep, encoder.PlainLegacyStep, encoder.TffOwn, encoder.GradientAlone)
+        for c in (encoder.Ours, encoder.PlainStep, encoder.PlainLegacyStep, encoder.TffFedAvg, encoder.GradientOnly)
     )
     turns = {ours: [(6.0, 16.0)] * 3, tff: [(5.0, 20.0)] * 3, plain: [(5.0, 25.0)] * 3, legacy: [(1.6, 9.6)] * 3}
     turns[alone] = [(1.0, 6.0)] * 3
     markdown = encoder.table(turns)
     assert f"| {ours} | 1.000 (1.000 to 1.000) | 1.25 | 4.00 |" in markdown
     assert f"| {tff} | 1.500 (1.500 to 1.500) | 1.88 | 2.00 |" in markdown
-    assert f"the faster one, {legacy};" in markdown
+    assert f"the faster of the two, {legacy};" in markdown
     assert "here 1.25, not met" in markdown and "here 1.50, not met" in markdown
     assert "with an update that costs nothing it would be 3.00." in markdown
     turns[ours] = [(2.0, 10.0)] * 3
@@ -90,14 +90,14 @@ def test_memory_counts_a_process_and_its_children(kind):
     outer = f"import subprocess, sys; {grow.split(';')[0]}; subprocess.run([sys.executable, '-c', {grow!r}])"
     with subprocess.Popen([sys.executable, "-c", outer], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"grown\n"
-        assert 100e6 < memory.memory_of(process.pid, kind) < 200e6
+        assert 100e6 < memory.process_memory(process.pid, kind) < 200e6
         process.stdin.close()
-    assert memory.memory_of(process.pid, kind) == 0
+    assert memory.process_memory(process.pid, kind) == 0
 
 
 @pytest.fixture
 def small_encoder(tmp_path, monkeypatch):
-    for name, value in {"FORM": SMALL_DISTILBERT, "LENGTH": 9, "BATCH": 2, "CLASSES": 3}.items():
+    for name, value in {"CONFIG": SMALL_DISTILBERT, "LENGTH": 9, "BATCH": 2, "CLASSES": 3}.items():
         monkeypatch.setattr(memory, name, value)
     (tmp_path / "config.json").write_text(json.dumps(SMALL_DISTILBERT), "utf-8")
     return tmp_path
@@ -114,7 +114,7 @@ def descendants(process):
 @pytest.mark.parametrize("name", memory.ALGORITHMS)
 def test_peaks_are_of_a_process_that_has_ended(small_encoder, name):
     before = set(descendants(psutil.Process()))
-    peaks = memory.measure(name, 2, str(small_encoder), small_encoder / "worker.log", memory.kind_of_memory())
+    peaks = memory.measure(name, 2, str(small_encoder), small_encoder / "worker.log", memory.memory_kind())
     assert all(100e6 < peak < 10e9 for peak in peaks)
     assert set(descendants(psutil.Process())) <= before
 

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.tools
 
 TINY = selection.Sizes(
     **{"sentences": 300, "bags": 150, "triples": 160, "relations": 3, "vocabulary": 700, "length": 60},
-    **{"platforms": 4, "taking_part": 2, "filters": 4, "batch": 8, "epochs": 1},
+    **{"platforms": 4, "platforms_per_round": 2, "filters": 4, "batch": 8, "epochs": 1},
 )
 
 
@@ -31,7 +31,7 @@ def test_the_share_is_the_median_over_the_turns():
     markdown = selection.table(stages((2.0, 12.0)))
     assert "| selection | 7.0 (2.0 to 12.0) | 3.5 | 50 | 40 | 2.00 |" in markdown
     assert "| NONE, a round | 40.0 (20.0 to 60.0) | 40.0 | 50 |  | 2.50 |" in markdown
-    assert "takes 30% by the clock and 15% of the processor's seconds" in markdown
+    assert "takes 30% of the wall-clock seconds and 15% of the CPU seconds" in markdown
     assert "less than half of both; met." in markdown and "under 8 GB; here 5.00, met." in markdown
     slow = stages((6.0, 18.0))
     assert "less than half of both; not met." in selection.table(slow)
@@ -59,35 +59,35 @@ def test_platforms_have_texts_of_the_length_that_is_said():
     assert max(arrays["input_ids"].max() for arrays in platforms) < TINY.vocabulary
 
 
-def tell_twice(tell, fail):
-    tell("first")
-    held = b"1" * 30_000_000
-    tell(len(held))
+def report_twice(report, fail):
+    report("first")
+    block = b"1" * 30_000_000
+    report(len(block))
     if fail:
         raise KeyError("why")
 
 
 def test_stages_are_told_in_their_order_with_their_peaks():
-    (first, before), (second, after) = memory.watched(tell_twice, (False,), memory.kind_of_memory(), "a test")
+    (first, before), (second, after) = memory.sample_memory(report_twice, (False,), memory.memory_kind(), "a test")
     assert (first, second) == ("first", 30_000_000)
     assert before > 0 and after > before + 20e6
 
 
 def test_a_stage_that_fails_is_an_error(capfd):
     with pytest.raises(RuntimeError, match="a test ended with exit code 1"):
-        memory.watched(tell_twice, (True,), memory.kind_of_memory(), "a test")
+        memory.sample_memory(report_twice, (True,), memory.memory_kind(), "a test")
     assert "why" in capfd.readouterr().err
 
 
 @pytest.mark.benchmark
 def test_the_turns_run_and_the_selection_alone_is_that_of_the_round(tmp_path):
-    watched = memory.watched(
-        selection.measured, (TINY, 2, tmp_path / "worker.log"), memory.kind_of_memory(), "a tiny selection", 0.5
+    sampled = memory.sample_memory(
+        selection.measured_turns, (TINY, 2, tmp_path / "worker.log"), memory.memory_kind(), "a tiny selection", 0.5
     )
-    reported = [stage for stage, _ in watched]
-    assert [stage.what for stage in reported] == ["making the data", "compiling", *2 * selection.ROWS]
+    reported = [stage for stage, _ in sampled]
+    assert [stage.name for stage in reported] == ["making the data", "compiling", *2 * selection.ROWS]
     assert all(stage.seconds > 0 for stage in reported[2:])
-    assert min(peak for _, peak in watched[1:]) > 100e6 and watched[0][1] > 10e6  # the data are made without TensorFlow
+    assert min(peak for _, peak in sampled[1:]) > 100e6 and sampled[0][1] > 10e6  # data are made without TF
     for _, alone, lazy, none in (reported[2:6], reported[6:]):
         assert 0 < alone.chosen == lazy.chosen == lazy.sentences <= alone.sentences == none.sentences
-    assert selection.table(watched).count("| ") > 20
+    assert selection.table(sampled).count("| ") > 20

@@ -15,7 +15,7 @@ def test_the_table_has_each_way_and_size(tmp_path, monkeypatch):
     markdown = sites.run(2, tmp_path)
     for name in (sites.MEMORY, sites.SOCKETS):
         assert f"| {name} | 4e-05 MB | " in markdown and f"| {name} | 0.004 MB | " in markdown
-    assert "Flower was left out: there is no .flower." in markdown and "\n| Flower" not in markdown
+    assert "Flower was skipped: there is no .flower." in markdown and "\n| Flower" not in markdown
 
 
 def test_an_answer_of_another_site_is_found():

@@ -20,7 +20,7 @@ from rich.console import Console
 
 from tests.upper_floors import (
     SECRET,
-    Typed,
+    CommandResult,
     command,
     consultations,
     refusal,
@@ -207,7 +207,7 @@ def test_recipes_lists_all(capsys):
     assert "[dim]" not in typed.out and "[/" not in typed.out, "markup that was not read"
     from tff_re.recipes.keys import markdown
 
-    assert command(capsys, "recipes", "--keys") == Typed(0, markdown(), "")
+    assert command(capsys, "recipes", "--keys") == CommandResult(0, markdown(), "")
 
 
 def test_datasets_tells_which_files_are_there(capsys, monkeypatch, tmp_path):

@@ -17,15 +17,15 @@ from tests.computations.cases import NUM_AT_SERVER, STEPS, case
 from tests.computations.toolbox import client, examples, model_weights, start_weights
 
 
-def _add_that_of_the_readme():
-    """README's algorithm in one file, which no table, page or test names: it has to pass the suites as it is."""
+def _register_readme_algorithm():
+    """Registers README's algorithm, which no table, page or test names: it must pass the suites as it is."""
     readme = (pathlib.Path(__file__).parents[2] / "README.md").read_text("utf-8")
     (example,) = re.findall(r"^```python\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
     if "fedavgm" not in algorithms.names():  # docs/notebooks/03_write_an_algorithm.md has a file of this name
         exec(compile(example, "README.md", "exec"), {"__name__": "algorithm_of_the_readme"})
 
 
-_add_that_of_the_readme()
+_register_readme_algorithm()
 NAMES = algorithms.names()
 
 # A few epochs over small batches, and all that is kept from round to round in use.
@@ -43,11 +43,11 @@ DATA = [examples(n, seed=n) for n in (6, 15)]
 AT_SERVER = examples(NUM_AT_SERVER, seed=40)
 
 
-def options_of(name, **wanted):
-    """The algorithm's options with those of `wanted` that it has, and those that it cannot do without."""
+def options_of(name, **values):
+    """The algorithm's options: those of `values` that it has, and those without a default."""
     kind = algorithms.find(name).options
-    known = {f.name for f in attrs.fields(kind)}
-    return kind(**{key: value for key, value in {**case(name).required, **wanted}.items() if key in known})
+    option_names = {f.name for f in attrs.fields(kind)}
+    return kind(**{key: value for key, value in {**case(name).required, **values}.items() if key in option_names})
 
 
 def worked_out_options(name):
@@ -85,19 +85,19 @@ def clients_of_round(number):
 def play(algorithm, state, rounds, clients_of_round, client_states=None, at_server=None):
     """(state, client states, the metrics of each round) after these rounds; client states go from round to round.
 
-    An algorithm whose server holds examples of its own gets `at_server` (x, y), or those of the suite.
+    An algorithm with examples at the server gets `at_server` (x, y), or those of the suite.
     """
     metrics = []
     for number in rounds:
         clients = clients_of_round(number)
         if "triple" in algorithm.model.input_spec:
             clients = [toolbox.in_bags(c, platform) for platform, c in enumerate(clients)]
-        rest = []
+        optional_arguments = []
         if algorithm.client_work.client_state_type is not None:
-            rest.append(client_states or initial_client_states(algorithm, clients))
+            optional_arguments.append(client_states or initial_client_states(algorithm, clients))
         if algorithm.server_type is not None:
-            rest.append(client(*(at_server or AT_SERVER), seed=(number, 77)))
-        output = algorithm.next(state, clients, *rest)
+            optional_arguments.append(client(*(at_server or AT_SERVER), seed=(number, 77)))
+        output = algorithm.next(state, clients, *optional_arguments)
         client_states = output.get("client_state")
         state = output["state"]
         metrics.append(output["metrics"])

@@ -1,7 +1,7 @@
 """What the conformance suite knows of single algorithms; a registered algorithm without an entry is tested, too.
 
 An entry adds the numbers: `expected` works one round out in NumPy, and `like` names algorithms with the same numbers.
-Options that an algorithm does not have are left out; `required` are those that it cannot be built without.
+Options that an algorithm does not have are skipped; it cannot be built without `required`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from tests.computations import toolbox
 
 NUM_AT_SERVER = 12
-"""Examples of the server's own, where an algorithm needs such."""
+"""Number of examples at the server, for algorithms that need them."""
 
 STEPS = 3
 """Local steps of the worked-out round, on all examples at once; the proximal term shows from the second on."""
@@ -26,13 +26,13 @@ class Case:
     expected: (start weights, [(x, y) of each client], options) -> the new global weights.
     like: algorithms whose numbers are the same.
     options: of the worked-out round.
-    extra_traffic: bytes per direction, client and round beside one model and 200.
+    extra_traffic: bytes per direction, client and round in addition to one model and 200.
     required: options without a default that works, for the two clients of the suite.
     constant_term: of the local loss on a model without an encoder, from the second round on.
     uploads: bytes that a client gives away where that is not a model.
     bags: whether its examples lie in bags (toolbox.in_bags).
-    seen_with: option -> the other options with which it shows in two rounds of the suite.
-    unseen: option -> why it does not show in the suite at all.
+    effective_with: option -> other options with which it has an effect in two rounds of the suite.
+    without_effect: option -> why it has no effect in the suite.
     """
 
     expected: Callable | None = None
@@ -43,8 +43,8 @@ class Case:
     constant_term: float = 0.0
     uploads: int | None = None
     bags: bool = False
-    seen_with: dict = field(default_factory=dict)
-    unseen: dict = field(default_factory=dict)
+    effective_with: dict = field(default_factory=dict)
+    without_effect: dict = field(default_factory=dict)
 
 
 def by_examples(updates, sizes):
@@ -104,7 +104,7 @@ def normalised(start, data, options):
 
 
 def dynamic(start, data, options):
-    """FedDyn's first round: the proximal term alone, then w - mean - h / alpha, h = alpha |S| / N * mean."""
+    """FedDyn's first round: only the proximal term, then w - mean - h / alpha, h = alpha |S| / N * mean."""
     updates = []
     for x, y in data:
         rows = [np.arange(len(y))] * STEPS
@@ -178,7 +178,7 @@ def winners(start, data):
     return [best[1:] for best in map(min, offers.values())]
 
 
-def one_of_each_triple(start, data, options):
+def best_of_each_triple(start, data, options):
     """Lazy MIL: of every triple the best sentence over all clients trains; clients count by these (FedDS, Eq. 5)."""
     updates, sizes = [], []
     for platform, (x, y) in enumerate(data):
@@ -189,9 +189,9 @@ def one_of_each_triple(start, data, options):
     return [w - options.server_step * u for w, u in zip(start, by_examples(updates, sizes), strict=True)]
 
 
-def winners_at_all(start, data, options):
+def winners_at_every_client(start, data, options):
     """The control of Lazy MIL: every client trains on the winners of all clients, so that their mean is one of them."""
-    x, y = (np.array([data[platform][part][row] for platform, row in winners(start, data)]) for part in (0, 1))
+    x, y = (np.array([data[platform][index][row] for platform, row in winners(start, data)]) for index in (0, 1))
     local = toolbox.train(start, x, y, [np.arange(len(y))] * STEPS, toolbox.Sgd(options.learning_rate))
     return [w - options.server_step * u for w, u in zip(start, toolbox.difference(start, local), strict=True)]
 
@@ -224,7 +224,7 @@ CASES = {
         options=ADAM,
         like=ADAM_AND_MEAN,
         constant_term=float(np.log(2)),
-        unseen={"tau": NO_ENCODER},
+        without_effect={"tau": NO_ENCODER},
     ),
     # The penalty on features that are no weights' work.
     "feddecorr": Case(
@@ -233,7 +233,7 @@ CASES = {
     "fedetf": Case(
         simplex_alone,
         options=ADAM,
-        unseen=dict.fromkeys(
+        without_effect=dict.fromkeys(
             (
                 *("learning_rate", "learning_rate_decay", "learning_rate_decay_form", "max_gradient_norm"),
                 *("weighting", "optimizer"),
@@ -251,21 +251,21 @@ CASES = {
             "local_epochs": 2,
             "batch_size": 4,
         },
-        seen_with={"optimizer": {"local_momentum": 0.0}},
+        effective_with={"optimizer": {"local_momentum": 0.0}},
     ),
     "feddyn": Case(dynamic, options={"learning_rate": 0.4, "alpha": 0.8}, required={"num_clients": 2}),
     "fedavg_server_pass": Case(
         mean_and_server_pass,
         options={"learning_rate": 0.1, "server_step": 1.5, "server_epochs": 2},
         required={"num_server_examples": NUM_AT_SERVER},
-        unseen=AT_SERVER,
+        without_effect=AT_SERVER,
     ),
-    # The mean with all clients alike; else as MOON.
+    # The unweighted mean; otherwise as MOON.
     "fedlcc": Case(
         three_choices(plain_mean, toolbox.Adam),
         options={"learning_rate": 0.1, "mu": 0.8, "server_step": 1.5},
         constant_term=0.1 * float(np.log(2)),
-        unseen=dict.fromkeys(("tau", "previous"), NO_ENCODER),
+        without_effect=dict.fromkeys(("tau", "previous"), NO_ENCODER),
     ),
     "feded": Case(
         ensemble_distillation,
@@ -273,36 +273,36 @@ CASES = {
         required={"num_server_examples": NUM_AT_SERVER},
         extra_traffic=NUM_AT_SERVER * 3 * 4,
         uploads=NUM_AT_SERVER * 3 * 4,
-        seen_with={"agreement_temperature": {"weighting": "agreement"}},
-        unseen=AT_SERVER,
+        effective_with={"agreement_temperature": {"weighting": "agreement"}},
+        without_effect=AT_SERVER,
     ),
     # In the first round all control variates are zero. They are a second model, each way.
     "scaffold": Case(
         three_choices(plain_mean, toolbox.Sgd), options=SGD, required={"num_clients": 2}, extra_traffic=4 * (3 * 3 + 3)
     ),
-    "mil_none": Case(three_choices(by_examples, toolbox.Sgd), options=IN_BAGS, bags=True, seen_with=GRANULARITY),
-    "mil_one": Case(local_bags("one"), options=IN_BAGS, bags=True, seen_with=GRANULARITY),
-    "mil_ave": Case(local_bags("ave"), options=IN_BAGS, bags=True, seen_with=GRANULARITY),
-    "mil_att": Case(local_bags("att"), options=IN_BAGS, bags=True, seen_with=GRANULARITY),
-    "mil_att_ra": Case(local_bags("att_ra"), options=IN_BAGS, bags=True, seen_with=GRANULARITY),
+    "mil_none": Case(three_choices(by_examples, toolbox.Sgd), options=IN_BAGS, bags=True, effective_with=GRANULARITY),
+    "mil_one": Case(local_bags("one"), options=IN_BAGS, bags=True, effective_with=GRANULARITY),
+    "mil_ave": Case(local_bags("ave"), options=IN_BAGS, bags=True, effective_with=GRANULARITY),
+    "mil_att": Case(local_bags("att"), options=IN_BAGS, bags=True, effective_with=GRANULARITY),
+    "mil_att_ra": Case(local_bags("att_ra"), options=IN_BAGS, bags=True, effective_with=GRANULARITY),
     # A value and an index per triple travel, up and down.
     "lazy_mil": Case(
-        one_of_each_triple,
+        best_of_each_triple,
         options=IN_BAGS,
         bags=True,
         required={"num_triples": NUM_TRIPLES},
         extra_traffic=NUM_TRIPLES * (4 + 4),
-        seen_with={**GRANULARITY, "na_label": {"select_na": False}},
-        unseen=MORE_TRIPLES,
+        effective_with={**GRANULARITY, "na_label": {"select_na": False}},
+        without_effect=MORE_TRIPLES,
     ),
     # And the sentences of all winners: three features, label, triple and platform, and whether there is one.
     "lazy_mil_alias": Case(
-        winners_at_all,
+        winners_at_every_client,
         options=IN_BAGS,
         bags=True,
         required={"num_triples": NUM_TRIPLES},
         extra_traffic=NUM_TRIPLES * (4 + 4 + 4 * (3 + 3) + 4),
-        unseen={
+        without_effect={
             **MORE_TRIPLES,
             **dict.fromkeys(("weighting", "granularity"), "all clients train on the same examples and send the same"),
         },

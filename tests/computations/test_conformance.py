@@ -347,9 +347,9 @@ def test_no_option_is_ignored(name):
     usual = options_of(name, **{**STATEFUL, **case(name).options, **STATEFUL, "learning_rate": 0.1})
     results, ignored = {}, []
     for field in attrs.fields(type(usual)):
-        if not field.init or field.name in case(name).unseen:
+        if not field.init or field.name in case(name).without_effect:
             continue
-        base = attrs.evolve(usual, **case(name).seen_with.get(field.name, {}))
+        base = attrs.evolve(usual, **case(name).effective_with.get(field.name, {}))
         other = other_value(name, field, getattr(base, field.name))
         for options in (base, changed := attrs.evolve(base, **{field.name: other})):
             results[options] = results[options] if options in results else two_rounds(name, options)

@@ -28,7 +28,7 @@ def linear_model(width, num_classes, dropout=None, bags=False):
 
 
 def encoder_model(width=3, hidden=2, num_classes=4, dropout=None):
-    """LocalModel: x -> tanh encoder [hidden] -> classes; `dropout`: a rate, behind the encoder."""
+    """LocalModel: x -> tanh encoder [hidden] -> classes; `dropout`: a rate, after the encoder."""
 
     def build():
         x = tf.keras.Input([width], name="x")
@@ -65,8 +65,8 @@ def triples_of(y):
     """A triple per sentence: two sentences of a label make a bag, and all platforms share the triples."""
     triples = np.zeros(len(y), np.int32)
     for label in np.unique(y):
-        of_label = np.flatnonzero(np.asarray(y) == label)
-        triples[of_label] = int(label) * TRIPLES_OF_A_LABEL + np.arange(len(of_label)) // 2
+        rows = np.flatnonzero(np.asarray(y) == label)
+        triples[rows] = int(label) * TRIPLES_OF_A_LABEL + np.arange(len(rows)) // 2
     return triples
 
 
@@ -81,7 +81,7 @@ def bag_examples(x, y, triple, platform):
 
 
 def in_bags(client_value, platform):
-    """A client of `client` whose sentences lie in bags, see `triples_of`."""
+    """A value of `client` with its sentences in bags, see `triples_of`."""
     x, y = client_value["examples"]["x"], client_value["examples"]["y"]
     examples_in_bags = bag_examples(x, y, triples_of(y), platform)
     return collections.OrderedDict(client_value, examples=collections.OrderedDict(sorted(examples_in_bags.items())))
@@ -111,7 +111,7 @@ def assert_close(actual, expected, tolerance=2e-6):
         np.testing.assert_allclose(a, e, rtol=10 * tolerance, atol=tolerance)
 
 
-# Local training once more, in float64.
+# Local training in NumPy, in float64.
 
 
 def softmax(z):
@@ -136,7 +136,7 @@ def gradient(weights, x, y, extra=None):
 
 
 def batches(seed, num_examples, batch_size, epochs):
-    """Rows of every batch: a pass is ordered by random keys that come from the client's seed alone."""
+    """Rows of every batch: a pass is ordered by random keys that come only from the client's seed."""
     keys = tf.random.stateless_uniform([epochs, num_examples], seed, None, None, tf.int32).numpy()
     for order in np.argsort(keys, axis=1, kind="stable"):
         yield from (order[i : i + batch_size] for i in range(0, num_examples, batch_size))
@@ -183,7 +183,7 @@ def train(start, x, y, rows_of_batches, rule, mu=0.0, extra=None):
 
 
 def difference(start, end):
-    """start - end: what a client offers (a pseudo-gradient)."""
+    """start - end: a client's update (a pseudo-gradient)."""
     return [s.astype(float) - e for s, e in zip(start, end, strict=True)]
 
 
@@ -224,15 +224,15 @@ def numeric_gradient(loss, weights, step=1e-5):
     """Central differences of loss(weights) by every weight."""
     gradients = []
     for layer, tensor in enumerate(weights):
-        gradient_of = np.zeros(tensor.shape)
+        slopes = np.zeros(tensor.shape)
         for index in np.ndindex(*tensor.shape):
             ends = []
             for sign in (1, -1):
                 moved = [np.array(w, float) for w in weights]
                 moved[layer][index] += sign * step
                 ends.append(loss(moved))
-            gradient_of[index] = (ends[0] - ends[1]) / (2 * step)
-        gradients.append(gradient_of)
+            slopes[index] = (ends[0] - ends[1]) / (2 * step)
+        gradients.append(slopes)
     return gradients
 
 

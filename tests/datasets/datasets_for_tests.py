@@ -37,7 +37,7 @@ def write_gz(path, data: bytes):
 
 
 def message(error: DataError) -> str:
-    """The error's one line; fails if a text leaked into it or into what it was raised from."""
+    """The error's one line; asserts that neither it nor its causes contain a patient's text."""
     text = str(error)
     assert "\n" not in text
     link = error

@@ -1,5 +1,7 @@
-"""What tests of exports share: exports that are only read are written once for all files and processes of a test run,
-and loaded once in a process; runs are trained once."""
+"""Shared by tests of exports: exports that are only read are written once in a test run and loaded once in a process.
+
+Runs are trained once.
+"""
 
 import json
 from types import SimpleNamespace
@@ -20,12 +22,12 @@ from tff_re.tasks.data_paths import DataPaths
 
 @pytest.fixture(scope="session", autouse=True)
 def _shared_exports(tmp_path_factory):
-    exports_for_tests.share(tmp_path_factory)
+    exports_for_tests.set_folder_factory(tmp_path_factory)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _loaded_once():
-    """Of the shared exports; all else that `load_export` does is done each time."""
+    """Loads the graph of each shared export once; the rest of `load_export` runs each time."""
     load, loaded = prediction._signature, {}
 
     def signature(folder, kind, source):
@@ -42,14 +44,16 @@ def _loaded_once():
 
 @pytest.fixture(scope="session")
 def run_of_bags(runtime, tmp_path_factory):
-    """A run on bags (`experiment`, `result`, `folder`), its `export` with a form in float16, what stands in export.json
-    (`about`), and what the server says of its dev and test examples (`judged`)."""
+    """A run on bags (`experiment`, `result`, `folder`) and its `export`, also in float16.
+
+    `export_json` is the content of export.json, `evaluation` the server's of its dev and test examples.
+    """
     return _exported(runtime, trained(runtime, "mil_none"), tmp_path_factory.mktemp("bags") / "export", DataPaths())
 
 
 @pytest.fixture(scope="session")
 def run_of_documents(runtime, tmp_path_factory):
-    """The same on documents in mixed precision, whose test split is a file; `judged` in float32."""
+    """The same on documents in mixed precision, whose test split is a file; `evaluation` in float32."""
     folder, data_paths = tmp_path_factory.mktemp("documents"), DataPaths(data=data_folder())
     task = {"path": None, "test_path": None, "split": "train", "dev_split": "dev", "test_split": "test"}
     table = document_table(
@@ -65,15 +69,15 @@ def run_of_documents(runtime, tmp_path_factory):
 
 
 def _exported(runtime, run, folder, data_paths):
-    judged = []
+    recorded = []
 
     def recording(experiment):
-        return lambda weights: judged.append(ServerEvaluator(experiment)(weights)) or judged[-1]
+        return lambda weights: recorded.append(ServerEvaluator(experiment)(weights)) or recorded[-1]
 
     with pytest.MonkeyPatch.context() as patch:
         share_computations(patch, runtime)
-        patch.setattr(exporting, "ServerEvaluator", recording)  # which exports of mixed precision take
+        patch.setattr(exporting, "ServerEvaluator", recording)  # used by exports of mixed precision
         export = exporting.export_run(run.folder, folder, False, data_paths, DEFAULT_RUNTIME, quantise="float16")
-    judged = judged[0] if judged else ServerEvaluator(run.experiment)(run.result.weights)
-    about = json.loads((export / "export.json").read_text("utf-8"))
-    return SimpleNamespace(**vars(run), export=export, about=about, judged=judged)
+    evaluation = recorded[0] if recorded else ServerEvaluator(run.experiment)(run.result.weights)
+    export_json = json.loads((export / "export.json").read_text("utf-8"))
+    return SimpleNamespace(**vars(run), export=export, export_json=export_json, evaluation=evaluation)

@@ -55,7 +55,7 @@ def test_bags_of_a_file_get_the_training_processs_scores(made):
     predictor = load_export(made("bags").export)
     assert isinstance(predictor, BagPredictor) and predictor.kind == "bags"
     corpus = made("bags").experiment.prepared.held_out.corpora["test"]
-    expected = made("bags").judged.scores["test"]
+    expected = made("bags").evaluation.scores["test"]
     assert np.ptp(expected, axis=0).max() > 1e-3, "bags are told apart"
     np.testing.assert_allclose(predictor.scores(corpus), expected, rtol=0, atol=1e-5)
 
@@ -76,7 +76,7 @@ def test_predictions_of_bags_are_sorted_cut_at_devs_threshold_and_named_on_reque
     assert probabilities == sorted(probabilities, reverse=True) and len(set(probabilities)) > 1
     # The threshold of the best F1 on dev, by hand.
     held_out = run.experiment.prepared.held_out
-    scores, true = run.judged.scores["dev"][:, 1:], held_out._true("dev")
+    scores, true = run.evaluation.scores["dev"][:, 1:], held_out._true("dev")
     by_threshold = {float(cut): f1_score(true.ravel(), (scores >= cut).ravel()) for cut in np.unique(scores)}
     reached = f1_score(true.ravel(), (scores >= predictor.threshold).ravel())
     assert reached == pytest.approx(max(by_threshold.values())) and predictor.threshold not in by_threshold
@@ -130,7 +130,7 @@ def test_documents_of_a_file_get_the_training_processs_probabilities(made):
     encoded = held_out._documents["test"].encoded
     expected = {
         (pair.document_id, pair.head_id, pair.tail_id): row
-        for pairs, rows in zip(encoded.pairs, made("documents").judged.scores["test"], strict=True)
+        for pairs, rows in zip(encoded.pairs, made("documents").evaluation.scores["test"], strict=True)
         for pair, row in zip(pairs, rows, strict=False)
     }
     assert len(expected) > 5 and np.ptp(list(expected.values())) > 1e-4
@@ -140,7 +140,7 @@ def test_documents_of_a_file_get_the_training_processs_probabilities(made):
         np.testing.assert_allclose(list(predictions[key].probabilities.values()), row, rtol=0, atol=HALF_TOLERANCE)
         if abs(row[0] - predictor.threshold) > HALF_TOLERANCE:
             assert predictions[key].labels == (("CID",) if row[0] >= predictor.threshold else ())
-    assert predictor.threshold == pytest.approx(made("documents").judged.metrics["dev/threshold"], abs=1e-9)
+    assert predictor.threshold == pytest.approx(made("documents").evaluation.metrics["dev/threshold"], abs=1e-9)
 
 
 @pytest.mark.slow
@@ -215,11 +215,11 @@ def test_smaller_forms_are_measured_on_what_the_server_holds(made, kind):
     if kind == "bags":
         key, name, count = "accuracy", "accuracy", f"{len(corpus.bags)} test bags"
         relations = [corpus.sentences[rows[0]].relations for rows in corpus.bags.values()]
-        best = made("bags").judged.scores["test"].argmax(axis=1)
+        best = made("bags").evaluation.scores["test"].argmax(axis=1)
         expected = np.mean([corpus.relation_names[i] in names for i, names in zip(best, relations, strict=True)])
     else:
         key, name, count = "f1", "F1", f"{len(corpus.samples)} test documents"
-        expected = made("documents").judged.metrics["test/f1"]
+        expected = made("documents").evaluation.metrics["test/f1"]
     assert forms["saved_model"][key] == forms["model.keras"][key] == pytest.approx(expected, abs=1e-9)
     assert forms["saved_model_float16"][key] == pytest.approx(expected, abs=0.2)
     card = (made(kind).export / "README.md").read_text("utf-8")
@@ -255,7 +255,7 @@ def test_predict_and_evaluate_bags(made, capsys, tmp_path):
     wanted = [line for line in nyt10_lines(range(9, 21)) if (line["h"]["id"], line["t"]["id"]) in test_bags]
     of_run = write_lines(tmp_path / "own.jsonl", wanted)
     typed = command(capsys, "evaluate", export, "--file", of_run)
-    assert f"{made('bags').judged.metrics['test/auc']:.4f}" in typed.out.split("auc")[1].split("\n")[0]
+    assert f"{made('bags').evaluation.metrics['test/auc']:.4f}" in typed.out.split("auc")[1].split("\n")[0]
 
 
 @pytest.mark.slow
@@ -271,7 +271,7 @@ def test_predict_and_evaluate_documents(made, capsys):
     assert printed.code == 0 and "document" in printed.out
     typed = command(capsys, "evaluate", export, "--file", DOCUMENTS)
     assert typed.code == 0 and "12 documents, " in in_one_line(typed.out)
-    judged = made("documents").judged.metrics
+    judged = made("documents").evaluation.metrics
     assert f"threshold │ {judged['dev/threshold']:.4f}" in in_one_line(typed.out)
     for name in ("f1", "precision", "recall"):
         assert f"{judged[f'test/{name}']:.4f}" in typed.out.split(f" {name} ")[1].split("\n")[0], name

@@ -52,9 +52,9 @@ def mixed(run_of_documents):
 
 @pytest.mark.bfloat16
 def test_an_export_computes_in_float32_and_says_how_far_that_is_from_the_run(mixed):
-    forms, precision = mixed.about["forms"], mixed.about["precision"]
+    forms, precision = mixed.export_json["forms"], mixed.export_json["precision"]
     assert max(forms[name]["difference"] for name in ("model.keras", "saved_model")) <= HALF_TOLERANCE
-    assert mixed.about["model_options"]["precision"] == "float32"
+    assert mixed.export_json["model_options"]["precision"] == "float32"
     scores = ServerEvaluator(mixed.experiment)(mixed.result.weights).scores["test"]
     corpus = mixed.experiment.prepared.held_out.corpora["test"]
     probability_of = {
@@ -75,14 +75,14 @@ def test_an_export_computes_in_float32_and_says_how_far_that_is_from_the_run(mix
 @pytest.mark.bfloat16
 def test_both_precisions_scores_are_on_the_card(mixed):
     """The run's are those of its metrics.csv; the export's are those that its server has in float32."""
-    details = mixed.about["details"]
+    details = mixed.export_json["details"]
     judged = mixed.result.server_evaluation.metrics
     for split in ("dev", "test"):
         metrics = {name.split("/")[1]: value for name, value in judged.items() if name.startswith(split)}
         assert details["metrics"][split] == pytest.approx(metrics)
         assert details["exported_metrics"][split].keys() == metrics.keys()
     assert details["threshold"] == details["exported_metrics"]["dev"]["threshold"]
-    assert details["exported_metrics"]["test"]["f1"] == mixed.judged.metrics["test/f1"]
+    assert details["exported_metrics"]["test"]["f1"] == mixed.evaluation.metrics["test/f1"]
     card = (mixed.export / "README.md").read_text("utf-8")
     assert "| examples | metric | the run, in mixed\\_bfloat16 | exported, in float32 |" in card
     both = [details[key]["test"]["f1"] for key in ("metrics", "exported_metrics")]

@@ -48,7 +48,7 @@ def operations(graph):
     return {node.op for nodes in (graph.node, *(f.node_def for f in functions)) for node in nodes}
 
 
-def a_copy(kind, to):
+def copy_export(kind, to):
     return shutil.copytree(export_of(kind), to)
 
 
@@ -185,7 +185,7 @@ def test_no_listed_operation_reaches_outside_of_the_process():
 
 def foreign(tmp_path, effect, prepare=lambda module: None):
     """An export of vectors whose graph has an effect beside its answer, and whose digests fit."""
-    folder = a_copy("vectors", tmp_path / "export")
+    folder = copy_export("vectors", tmp_path / "export")
     shutil.rmtree(folder / "saved_model")
     module = tf.Module()
     module.weight = tf.Variable(tf.ones([2, 3]))
@@ -337,7 +337,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("message", CHANGES)
 def test_ways_around_the_list(tmp_path, message):
-    folder = a_copy("vectors", tmp_path / "export")
+    folder = copy_export("vectors", tmp_path / "export")
     model = saved(folder / "saved_model")
     CHANGES[message](model.meta_graphs[0])
     (folder / "saved_model" / "saved_model.pb").write_bytes(model.SerializeToString())
@@ -350,7 +350,7 @@ def test_ways_around_the_list(tmp_path, message):
 
 
 def test_a_saved_model_of_tensorflow_1_is_none_of_ours(tmp_path):
-    folder = a_copy("vectors", tmp_path / "export")
+    folder = copy_export("vectors", tmp_path / "export")
     for change in (lambda m: m.meta_graphs.append(m.meta_graphs[0]), lambda m: m.ClearField("meta_graphs")):
         model = saved(export_of("vectors") / "saved_model")
         change(model)
@@ -414,13 +414,13 @@ DAMAGES = {
 
 @pytest.mark.parametrize("message", DAMAGES)
 def test_a_changed_export_is_refused_with_the_files_name(tmp_path, capsys, message):
-    folder = a_copy("words", tmp_path / "export")
+    folder = copy_export("words", tmp_path / "export")
     DAMAGES[message](folder)
     refusal(command(capsys, "predict", folder, TEXT), message, "; ")
 
 
 def test_a_file_that_is_not_read_may_change(tmp_path):
-    folder = a_copy("words", tmp_path / "export")
+    folder = copy_export("words", tmp_path / "export")
     (folder / "README.md").write_text("my own words")
     (folder / "predictions.csv").touch()
     shutil.rmtree(folder / "saved_model_float16")
@@ -430,7 +430,7 @@ def test_a_file_that_is_not_read_may_change(tmp_path):
 
 
 def test_changed_labels_are_read_with_trust_alone(tmp_path, capsys):
-    folder, untouched = a_copy("words", tmp_path / "export"), load_export(export_of("words")).predict([TEXT])[0]
+    folder, untouched = copy_export("words", tmp_path / "export"), load_export(export_of("words")).predict([TEXT])[0]
     reverse(folder)
     refusal(command(capsys, "predict", folder, TEXT), "labels.json: is not as it was exported", "--trust")
     changed = load_export(folder, trust=True).predict([TEXT])[0]
@@ -441,7 +441,7 @@ def test_changed_labels_are_read_with_trust_alone(tmp_path, capsys):
 
 
 def test_an_export_without_digests_is_refused_and_said_with_trust(tmp_path, capsys):
-    folder = a_copy("words", tmp_path / "export")
+    folder = copy_export("words", tmp_path / "export")
     (folder / DIGESTS_FILE).unlink()
     refusal(command(capsys, "predict", folder, TEXT), "SHA256SUMS: is missing", "--trust")
     typed = command(capsys, "predict", folder, TEXT, "--json", "--trust")
@@ -458,7 +458,7 @@ def test_a_damaged_graph_is_refused_with_trust_too(tmp_path, capsys):
         "saved_model.pb: is damaged": DAMAGES["saved_model.pb: is not as it"],
         "fingerprint.pb: is damaged": DAMAGES["fingerprint.pb: is not as it"],
     }.items():
-        folder = a_copy("words", tmp_path / "export")
+        folder = copy_export("words", tmp_path / "export")
         damage(folder)
         seal(folder)
         refusal(command(capsys, "predict", folder, TEXT), message)

@@ -23,7 +23,7 @@ def blank(count, length=LENGTH, relations=RELATIONS):
     return {**arrays, "pair_labels": np.zeros([count, PAIRS, relations], np.float32)}
 
 
-def write(arrays, row, *, pieces, mentions, pairs):
+def write_document(arrays, row, *, pieces, mentions, pairs):
     """Puts a document at a row: pieces without [CLS] and [SEP], (place, entity) and (head, tail, labels) of each."""
     ids = [CLS, *pieces, SEP]
     arrays["input_ids"][row, : len(ids)] = ids
@@ -46,20 +46,22 @@ def documents(count, seed=0, length=LENGTH, longest=None, relations=RELATIONS, m
             *range(entities),
             *generator.integers(0, entities, int(generator.integers(0, MENTIONS - entities + 1))),
         ]
-        places = generator.choice(np.arange(1, size + 1), len(entity_of_mention), replace=False)
-        every = [(s, t) for s in range(entities) for t in range(entities) if s != t]
-        chosen = generator.permutation(len(every))[: int(generator.integers(0 if max_pairs < 2 else 1, max_pairs + 1))]
-        write(
+        positions = generator.choice(np.arange(1, size + 1), len(entity_of_mention), replace=False)
+        all_pairs = [(s, t) for s in range(entities) for t in range(entities) if s != t]
+        chosen = generator.permutation(len(all_pairs))[
+            : int(generator.integers(0 if max_pairs < 2 else 1, max_pairs + 1))
+        ]
+        write_document(
             arrays,
             row,
             pieces=generator.integers(5, len(PIECES), size),
-            mentions=list(zip(places, entity_of_mention, strict=True)),
-            pairs=[(*every[i], generator.integers(0, 2, relations)) for i in chosen],
+            mentions=list(zip(positions, entity_of_mention, strict=True)),
+            pairs=[(*all_pairs[i], generator.integers(0, 2, relations)) for i in chosen],
         )
     arrays["y"] = (arrays["pair_labels"].max(axis=(1, 2)) > 0).astype(np.int32)
     return arrays
 
 
-def part(arrays, rows):
+def select_rows(arrays, rows):
     """Some of the documents."""
     return {name: value[rows] for name, value in arrays.items()}

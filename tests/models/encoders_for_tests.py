@@ -43,7 +43,7 @@ KINDS = tuple(_KINDS)
 def encoder(kind: str = "bert", layers: int = LAYERS) -> Path:
     """A folder with `config.json`, `model.safetensors` (TensorFlow's form, the pooler too) and the tokenizer's files.
 
-    Written once in a session; a test that changes a file takes `a_copy`.
+    Written once in a session; a test that changes a file takes `copy_encoder`.
     """
     return _written(kind, layers, PIECES)
 
@@ -73,37 +73,37 @@ def _written(kind: str, layers: int, pieces: tuple[str, ...]) -> Path:
     return folder
 
 
-def adapted_whole(recipe, plain, inputs, trained):
+def full_adapted_model(recipe, plain, inputs, trained):
     """The whole model with an adapter in all layers, the lowest ones' without effect: pieces in, no frozen layers.
 
     Args:
       recipe: of a run with an adapter above frozen layers.
       plain: the task's Prepared, before the frozen layers ran.
-      inputs: behind them.
-      trained: as `adapted` gives it.
+      inputs: after the frozen layers.
+      trained: the result of the model's `adapted`.
     """
     module, options = models.MODELS[recipe.model.name], attrs.evolve(recipe.model.options, frozen_layers=0)
-    whole = LocalModel(
+    full_model = LocalModel(
         build=lambda: module.build(options, plain.inputs, trained.output["logits"].shape[-1]),
         input_spec={**plain.inputs.specs, "y": tf.TensorSpec([None], tf.int32)},
         num_classes=2,
         initialise=module.initialise(options, plain.inputs),
     ).initial_model(recipe.seed)
-    ours, theirs = whole.get_layer("encoder"), trained.get_layer("encoder")
-    values = {theirs.tail(variable): variable for variable in theirs.stack.weights}
-    places = {ours.tail(variable): variable for variable in ours.main.weights}
-    assert len(values) == len(theirs.stack.weights) and values.keys() < places.keys()
+    target, source = full_model.get_layer("encoder"), trained.get_layer("encoder")
+    values = {source.tail(variable): variable for variable in source.stack.weights}
+    variables = {target.tail(variable): variable for variable in target.main.weights}
+    assert len(values) == len(source.stack.weights) and values.keys() < variables.keys()
     for name, value in values.items():
-        places[name].assign(value)
+        variables[name].assign(value)
     if inputs.pieces.new_pieces:
-        ours.main.embeddings.weight.new_rows.assign(inputs.new_rows)
-    for layer in whole.layers:
+        target.main.embeddings.weight.new_rows.assign(inputs.new_rows)
+    for layer in full_model.layers:
         if layer.name != "encoder" and layer.weights:
             layer.set_weights(trained.get_layer(layer.name).get_weights())
-    return whole
+    return full_model
 
 
-def a_copy(to: Path, kind: str = "bert", layers: int = LAYERS, **config) -> Path:
+def copy_encoder(to: Path, kind: str = "bert", layers: int = LAYERS, **config) -> Path:
     """A copy of `encoder(kind, layers)` at `to`, with other values in its config.json."""
     shutil.copytree(encoder(kind, layers), to)
     path = to / "config.json"
@@ -116,6 +116,6 @@ def checkpoint(folder: Path) -> dict[str, np.ndarray]:
     return load_file(folder / "model.safetensors")
 
 
-def save_checkpoint(folder: Path, weights: dict[str, np.ndarray], form: str = "tf") -> None:
-    """Replaces a folder's weights; `form` is what wrote them, `tf` or `pt`."""
-    save_file(weights, folder / "model.safetensors", metadata={"format": form})
+def save_checkpoint(folder: Path, weights: dict[str, np.ndarray], framework: str = "tf") -> None:
+    """Replaces a folder's weights; `framework` is the one that wrote them, `tf` or `pt`."""
+    save_file(weights, folder / "model.safetensors", metadata={"format": framework})

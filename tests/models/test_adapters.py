@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 from computations import algorithms
 from computations.privacy.example_gradients import sum_one_by_one, sum_side_by_side
-from tests.models.encoders_for_tests import LAYERS, PIECES, WIDTH, adapted_whole, encoder
+from tests.models.encoders_for_tests import LAYERS, PIECES, WIDTH, encoder, full_adapted_model
 from tests.runs.resuming import resumed_after
 from tests.upper_floors import assert_same_weights
 from tff_re.errors import UserError
@@ -308,7 +308,7 @@ def test_an_adapter_above_frozen_layers_is_that_of_the_whole_model(kind, of, cor
     inputs, options = apart.prepared.inputs, apart.recipe.model.options
     trained = apart.model.keras_model(weights)
     adapted = sentence_encoder.adapted(options, inputs, trained)
-    whole = adapted_whole(apart.recipe, plain, inputs, adapted)
+    whole = full_adapted_model(apart.recipe, plain, inputs, adapted)
     pieces = {name: tf.constant(a) for name, a in plain.examples.clients[0].train.items() if name != "y"}
     exact = whole(pieces)["logits"]
     np.testing.assert_allclose(keras_model(apart, weights)(pieces)["logits"], exact, rtol=0, atol=1e-5)

@@ -12,7 +12,7 @@ from computations import algorithms
 from computations.errors import CompositionError
 from computations.local_model import LocalModel, zero_initialisers
 from computations.randomness import step_seed
-from tests.models.documents_for_tests import CLS, RELATIONS, SEP, blank, documents, inputs, part, write
+from tests.models.documents_for_tests import CLS, RELATIONS, SEP, blank, documents, inputs, select_rows, write_document
 from tests.models.encoders_for_tests import KINDS, LAYERS, POSITIONS, WIDTH
 from tests.models.encoders_for_tests import encoder as saved
 from tests.models.trained_models import assert_two_rounds_train_and_repeat
@@ -325,7 +325,7 @@ def test_the_whole_model_in_numpy(loss):
     kernel, bias = bilinear.get_weights()
     n = 0
     for row in range(2):
-        document = part(arrays, row)
+        document = select_rows(arrays, row)
         h, a = reference("bert", document["input_ids"][: document["attention_mask"].sum()])
         for head, tail, labels in zip(
             document["pair_head"], document["pair_tail"], document["pair_labels"], strict=True
@@ -356,14 +356,14 @@ def test_a_document_alone_is_what_it_is_among_longer_ones():
     model = made(options(window=32, overlap=8), inputs(LONG))
     whole, counts = outputs(model, together), (together["pair_head"] >= 0).sum(axis=1)
     for row, end in enumerate(np.cumsum(counts)):
-        alone = outputs(model, part(together, [row]))
+        alone = outputs(model, select_rows(together, [row]))
         for name in whole:
             close(whole[name][end - counts[row] : end], alone[name])
 
 
 def test_documents_without_pairs_give_no_rows():
     arrays = blank(2)
-    write(arrays, 0, pieces=[7, 8, 9], mentions=[(1, 0)], pairs=[])
+    write_document(arrays, 0, pieces=[7, 8, 9], mentions=[(1, 0)], pairs=[])
     computed = outputs(made(), arrays)
     assert {name: value.shape for name, value in computed.items()} == {
         "logits": (0, RELATIONS),

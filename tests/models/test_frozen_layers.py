@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tests.documents_for_tests import document_table, marking_encoder
-from tests.models.encoders_for_tests import adapted_whole, encoder
+from tests.models.encoders_for_tests import encoder, full_adapted_model
 from tests.upper_floors import assert_same_weights
 from tff_re.models import MODELS
 from tff_re.models.inputs import HiddenInput, RelationInput
@@ -183,7 +183,9 @@ def test_documents_with_an_adapter_above_frozen_layers():
     hidden, pieces = (in_order(prepared.examples.clients[0].train) for prepared in (adapted.prepared, plain))
     trained = adapted.model.keras_model(weights)
     expected = trained(hidden)["logits"]
-    whole = adapted_whole(adapted.recipe, plain, inputs, MODELS["document_encoder"].adapted(options, inputs, trained))
+    whole = full_adapted_model(
+        adapted.recipe, plain, inputs, MODELS["document_encoder"].adapted(options, inputs, trained)
+    )
     exact = whole(pieces)["logits"]
     np.testing.assert_allclose(keras_model(adapted, weights)(pieces)["logits"], exact, rtol=0, atol=1e-5)
     np.testing.assert_allclose(expected, exact, rtol=0, atol=2e-2)

@@ -6,7 +6,7 @@ import threading
 import pytest
 from transformers.utils import hub as transformers_hub
 
-from tests.models.encoders_for_tests import a_copy
+from tests.models.encoders_for_tests import copy_encoder
 from tff_re.errors import UserError
 from tff_re.models import hub, pretrained
 from tff_re.tasks.document_relations import Options as DocumentOptions
@@ -44,7 +44,7 @@ def test_an_unreachable_hub_is_one_line_before_transformers_asks(unreachable, mo
 def test_without_network_the_local_copy_is_read_and_folders_need_no_hub(unreachable, tmp_path, monkeypatch):
     monkeypatch.setattr(hub, "_is_cached", lambda source: source == "an/encoder")
     assert hub.how_to_read("an/encoder", "encoder", "task.tokenizer") == {"local_files_only": True}
-    assert hub.how_to_read(a_copy(tmp_path / "encoder").__fspath__(), "encoder", "task.tokenizer") == {}
+    assert hub.how_to_read(copy_encoder(tmp_path / "encoder").__fspath__(), "encoder", "task.tokenizer") == {}
     assert hub.how_to_read("/no/such/folder", "encoder", "task.tokenizer") == {}  # the caller says that it is not there
 
 

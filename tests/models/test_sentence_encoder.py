@@ -13,7 +13,16 @@ from computations import algorithms
 from computations.local_model import LocalModel
 from computations.randomness import SeededDropout, step_seed
 from datasets.text.relation_encoding import with_markers
-from tests.models.encoders_for_tests import KINDS, LAYERS, PIECES, POSITIONS, WIDTH, a_copy, checkpoint, save_checkpoint
+from tests.models.encoders_for_tests import (
+    KINDS,
+    LAYERS,
+    PIECES,
+    POSITIONS,
+    WIDTH,
+    checkpoint,
+    copy_encoder,
+    save_checkpoint,
+)
 from tests.models.encoders_for_tests import encoder as saved
 from tests.models.trained_models import assert_two_rounds_train_and_repeat
 from tff_re.errors import UserError
@@ -239,7 +248,7 @@ def pytorch_form(weights):
 
 
 def test_a_checkpoint_that_pytorch_wrote(tmp_path):
-    folder = a_copy(tmp_path / "encoder")
+    folder = copy_encoder(tmp_path / "encoder")
     save_checkpoint(folder, pytorch_form(checkpoint(folder)), "pt")
     expected = by_name(shared())
     for name, value in by_name(made(folder)).items():
@@ -267,10 +276,10 @@ def without(folder, *names):
 def test_a_folder_that_is_none_or_lacks_files(tmp_path):
     missing = tmp_path / "missing"
     refused(f"encoder {missing}: there is no such folder", folder=missing)
-    folder = a_copy(tmp_path / "no_config")
+    folder = copy_encoder(tmp_path / "no_config")
     without(folder, "config.json")
     refused(f"encoder {folder}: holds no config.json; give the folder", folder=folder)
-    folder = a_copy(tmp_path / "no_weights")
+    folder = copy_encoder(tmp_path / "no_weights")
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     refused(f"encoder {folder}: holds neither model.safetensors nor tf_model.h5; save it as safet", folder=folder)
 
@@ -302,7 +311,7 @@ def test_a_folder_that_is_none_or_lacks_files(tmp_path):
     ids=lambda value: str(value)[:40],
 )
 def test_a_configuration_that_does_not_fit(config, wanted, tmp_path):
-    folder = a_copy(tmp_path / "encoder", **(config if isinstance(config, dict) else {}))
+    folder = copy_encoder(tmp_path / "encoder", **(config if isinstance(config, dict) else {}))
     if isinstance(config, str):
         (folder / "config.json").write_text(config)
     refused(f"encoder {folder}: ", wanted, make=unreadable if "weight " in wanted else made, folder=folder)
@@ -332,7 +341,7 @@ def lacking(name):
     ],
 )
 def test_weights_that_do_not_fit(form, layers, change, wanted, tmp_path):
-    folder = a_copy(tmp_path / "encoder", num_hidden_layers=layers)
+    folder = copy_encoder(tmp_path / "encoder", num_hidden_layers=layers)
     weights = checkpoint(folder)
     save_checkpoint(folder, change(pytorch_form(weights) if form == "pt" else weights), form)
     refused(f"encoder {folder}: {wanted}", make=unreadable, folder=folder)
@@ -340,7 +349,7 @@ def test_weights_that_do_not_fit(form, layers, change, wanted, tmp_path):
 
 @pytest.mark.parametrize("size", [0, -1])
 def test_a_damaged_file_of_weights(size, tmp_path):
-    folder = a_copy(tmp_path / "encoder")
+    folder = copy_encoder(tmp_path / "encoder")
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:size])
     refused(f"encoder {folder}: its weights cannot be read (", make=unreadable, folder=folder)
@@ -498,7 +507,7 @@ def test_two_federated_rounds(runtime):
 
 
 def test_weights_that_are_whole_numbers(tmp_path):
-    folder = a_copy(tmp_path / "encoder")
+    folder = copy_encoder(tmp_path / "encoder")
     name = "bert/encoder/layer_._0/output/dense/kernel:0"
     weights = checkpoint(folder)
     wrong = {**weights, name: weights[name].astype(np.int8)}
@@ -525,7 +534,7 @@ def with_vocabulary(folder, pieces):
 
 @pytest.mark.parametrize("piece", ["[UNK]", "[CLS]", "[PAD]"])
 def test_a_vocabulary_without_a_special_piece(piece, tmp_path):
-    folder = with_vocabulary(a_copy(tmp_path / "encoder"), [p if p != piece else "x" * 9 for p in PIECES])
+    folder = with_vocabulary(copy_encoder(tmp_path / "encoder"), [p if p != piece else "x" * 9 for p in PIECES])
     with pytest.raises(UserError) as caught:
         load_tokenizer(folder)
     wanted = f"tokenizer {folder}: its vocabulary has no {piece}; give the one that the encoder was trained with"
@@ -533,7 +542,7 @@ def test_a_vocabulary_without_a_special_piece(piece, tmp_path):
 
 
 def test_a_folder_without_a_tokenizer(tmp_path):
-    folder = a_copy(tmp_path / "encoder")
+    folder = copy_encoder(tmp_path / "encoder")
     without(folder, "tokenizer.json", "vocab.txt", "tokenizer_config.json", "special_tokens_map.json")
     with pytest.raises(UserError) as caught:
         load_tokenizer(str(folder))
@@ -543,7 +552,7 @@ def test_a_folder_without_a_tokenizer(tmp_path):
 
 @pytest.mark.parametrize("pieces", [[*PIECES, *(f"w{n}" for n in range(5))], PIECES[:40]], ids=len)
 def test_a_tokenizer_of_another_encoder(pieces, tmp_path):
-    folder = with_vocabulary(a_copy(tmp_path / "encoder"), pieces)
+    folder = with_vocabulary(copy_encoder(tmp_path / "encoder"), pieces)
     _, size = with_markers(load_tokenizer(folder))
     assert size == len(pieces) + 4
     model_inputs = RelationInput(size, LENGTH, folder, None)

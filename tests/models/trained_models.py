@@ -1,4 +1,4 @@
-"""What the tests of several models ask alike: of a model and its plain form, and of two federated rounds."""
+"""Assertions shared by tests of models: on a model and its stock Keras model, and on two federated rounds."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 
 
 def assert_same_order_and_names(model, plain) -> None:
-    """Weights stand in the same order, with the same names and shapes, in both forms."""
+    """Asserts that both models have the same weights in the same order, with the same names and shapes."""
 
-    def named(weights):  # Keras leaves the LSTM's cell out of the name or not, as it likes
+    def named(weights):  # Keras puts the LSTM's cell into the name only sometimes
         return [(w.name.split("/")[0], w.name.split("/")[-1], w.shape) for w in weights]
 
     assert named(model.weights) == named(plain.weights)
@@ -18,7 +18,7 @@ def assert_same_order_and_names(model, plain) -> None:
 
 
 def assert_stock_layers(plain) -> None:
-    """Keras alone can load all layers."""
+    """Asserts that all layers are Keras' own."""
     assert all(type(layer).__module__.startswith("keras.src.") for layer in plain.layers)
 
 
@@ -33,17 +33,17 @@ def assert_two_rounds_train_and_repeat(algorithm, model, data):
     Returns:
       (weights at the start, weights at the end).
     """
-    start, initial_state_of = model.initial_weights(7), algorithm.client_work.initial_client_state
+    start, initial_client_state = model.initial_weights(7), algorithm.client_work.initial_client_state
 
     def rounds():
         state, losses = algorithm.initialize(start), []
-        client_states = [initial_state_of(d) for d in data] if initial_state_of else None
+        client_states = [initial_client_state(d) for d in data] if initial_client_state else None
         for number in range(2):
             clients = [
                 collections.OrderedDict(examples=d, seed=np.array([number, k], np.int32)) for k, d in enumerate(data)
             ]
-            output = algorithm.next(state, clients, *([client_states] if initial_state_of else []))
-            state, client_states = output["state"], output["client_state"] if initial_state_of else None
+            output = algorithm.next(state, clients, *([client_states] if initial_client_state else []))
+            state, client_states = output["state"], output["client_state"] if initial_client_state else None
             metrics = output["metrics"]["work"]
             assert metrics["clients/counted"] == 2 and metrics["clients/non_finite"] == 0
             losses.append(float(metrics["local/loss"]))
@@ -53,15 +53,15 @@ def assert_two_rounds_train_and_repeat(algorithm, model, data):
     assert losses[1] < losses[0]
     for before, after, name in zip(start.trainable, weights.trainable, model.weight_names, strict=True):
         assert np.isfinite(after).all() and (np.asarray(after) != before).any(), name
-    again, losses_again = rounds()
-    assert losses_again == losses
-    for first, second in zip(weights.trainable, again.trainable, strict=True):
+    repeated, repeated_losses = rounds()
+    assert repeated_losses == losses
+    for first, second in zip(weights.trainable, repeated.trainable, strict=True):
         np.testing.assert_array_equal(first, second)
     return start, weights
 
 
 def randomised(model, seed=1):
-    """The model with weights that are nowhere zero."""
+    """The model with random weights without zeros."""
     generator = np.random.default_rng(seed)
     model.set_weights([generator.normal(size=w.shape, scale=0.5).astype(np.float32) for w in model.get_weights()])
     return model

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.runs.resuming import assert_goes_on_alike
+from tests.runs.resuming import assert_same_when_resumed
 from tests.upper_floors import builder, command, refusal, share_computations, tiny, write_recipe
 from tff_re.comparison.tables import ComparisonRow, comparison_markdown
 from tff_re.errors import UserError
@@ -38,7 +38,7 @@ def _built_once(runtime):
     ],
 )
 def test_what_clients_have_not_sent_and_the_estimated_bound_are_in_the_checkpoints(aggregation, runtime, tmp_path):
-    experiment = assert_goes_on_alike(aggregation, runtime, tmp_path)
+    experiment = assert_same_when_resumed(aggregation, runtime, tmp_path)
     history = read_history(RunFolder(tmp_path / "whole"))
     summary = json.loads((tmp_path / "whole" / "summary.json").read_text("utf-8"))
     if aggregation is not TOP:

@@ -16,9 +16,9 @@ from tests.bags_for_tests import (
     MEASURES,
     METHODS,
     REL2ID,
+    assert_best_round_is_chosen,
     assert_evaluates,
     assert_has_weights,
-    assert_is_the_run_of_the_chosen_round,
     bag_table,
     data_folder,
     nyt10_line,
@@ -59,7 +59,7 @@ def _built_once(runtime):
 )
 def test_a_run_is_that_of_the_round_which_dev_chose(method, runtime):
     run = trained(runtime, method)
-    chosen = assert_is_the_run_of_the_chosen_round(run, "dev/auc", MEASURES)
+    chosen = assert_best_round_is_chosen(run, "dev/auc", MEASURES)
     assert "test/accuracy" not in chosen and "selection/precision_across" not in chosen
     with open(run.folder / "precision_recall.csv", newline="", encoding="utf-8") as file:
         points = np.array([[float(v) for v in row.values()] for row in csv.DictReader(file)])

@@ -12,8 +12,8 @@ import pytest
 from datasets.documents.loading import load_documents
 from datasets.partition import ClientSamples, Partition, write_partition
 from tests.bags_for_tests import (
+    assert_best_round_is_chosen,
     assert_has_weights,
-    assert_is_the_run_of_the_chosen_round,
     prepare,
 )
 from tests.documents_for_tests import (
@@ -48,7 +48,7 @@ def _built_once(runtime):
 
 def test_a_run_is_that_of_the_round_which_dev_chose(runtime):
     run = trained(runtime)
-    chosen = assert_is_the_run_of_the_chosen_round(run, "dev/f1", MEASURES)
+    chosen = assert_best_round_is_chosen(run, "dev/f1", MEASURES)
     assert 0 < chosen["dev/threshold"] < 1 and "test/threshold" not in chosen and "test/loss" not in chosen
     assert_has_weights(run.folder, run.result.weights)
     for start, end in zip(run.experiment.model.initial_weights(0).trainable, run.result.weights.trainable, strict=True):

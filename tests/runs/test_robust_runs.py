@@ -11,7 +11,7 @@ import pytest
 
 from computations.client_work.attacks import poisoned, triggered
 from tests.recipe_data_for_tests import data_folder
-from tests.runs.resuming import assert_goes_on_alike
+from tests.runs.resuming import assert_same_when_resumed
 from tests.upper_floors import (
     builder,
     command,
@@ -46,7 +46,7 @@ def _built_once(runtime):
 def test_quantiles_and_attackers_are_those_of_an_unbroken_run(runtime, tmp_path):
     overrides = ["aggregation.rule=rfa", "aggregation.clip_quantile=0.3", "aggregation.zeroing_quantile=0.9"]
     overrides += ["attack.kind=backdoor", "attack.clients=2", "attack.factor=2", 'attack.target="2"']
-    experiment = assert_goes_on_alike(overrides, runtime, tmp_path)
+    experiment = assert_same_when_resumed(overrides, runtime, tmp_path)
     history = read_history(RunFolder(tmp_path / "whole"))
     for norm in ("robust/clipping_norm", "robust/zeroing_norm"):
         assert len({row[norm] for row in history}) == 4

@@ -13,7 +13,7 @@ import pytest
 from datasets.errors import DataError
 from datasets.partition import ClientSamples, Partition, write_partition
 from datasets.relations import chemprot, pgr
-from tests.models.encoders_for_tests import PIECES, a_copy, encoder
+from tests.models.encoders_for_tests import PIECES, copy_encoder, encoder
 from tests.runs.resuming import assert_same_files, resumed_after
 from tests.upper_floors import (
     SECRET,
@@ -264,11 +264,11 @@ def test_a_recipe_that_does_not_fit_is_refused_in_a_line(train_file, tmp_path, c
     refused("max_length is not a whole number of at least 8", max_length=7)
     missing = tmp_path / "missing"
     refused(f"tokenizer {missing}: cannot be read (", "give the folder of an encoder", tokenizer=str(missing))
-    damaged = a_copy(tmp_path / "damaged")
+    damaged = copy_encoder(tmp_path / "damaged")
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (damaged / name).write_text("{")
     refused(f"tokenizer {damaged}: cannot be read (", tokenizer=str(damaged))
-    weightless = a_copy(tmp_path / "weightless")
+    weightless = copy_encoder(tmp_path / "weightless")
     (weightless / "config.json").unlink()
     refused(f"encoder {weightless}: holds no config.json", tokenizer=str(weightless))
     long = {"max_length": 65}

@@ -1,4 +1,4 @@
-"""Looks at the process table: whatever a test starts has to be gone when its module ends."""
+"""Checks in the process table that all processes a test started have ended when its module ends."""
 
 import os
 import shutil
@@ -11,11 +11,11 @@ import pytest
 from tff_re.runtime.local import supervised
 
 _MARK = "TFF_RE_RUNTIME_TEST"
-_OURS = ("worker_binary", "supervisor.py")
+_PROGRAMS = ("worker_binary", "supervisor.py")
 
 
 class Processes:
-    """Workers and supervisors started by one test module, in this process or in others, orphans too."""
+    """Workers and supervisors started by one test module, in any process, including orphans."""
 
     def __init__(self, mark):
         self._mark = mark
@@ -26,7 +26,7 @@ class Processes:
         for process in psutil.process_iter():
             try:
                 if (
-                    any(name in argument for argument in process.cmdline() for name in _OURS)
+                    any(name in argument for argument in process.cmdline() for name in _PROGRAMS)
                     and process.environ().get(_MARK) == self._mark
                 ):
                     pids.append(process.pid)
@@ -42,7 +42,7 @@ class Processes:
             return False
 
     def wait_until_gone(self, *pids, seconds=5.0):
-        """Whether all these processes end within so many seconds."""
+        """Whether all these processes end within `seconds`."""
         return wait_until(lambda: not any(map(self.alive, pids)), seconds)
 
 
@@ -56,7 +56,7 @@ def wait_until(condition, seconds):
 
 
 def supervisor_without_namespaces(folder):
-    """Path of a copy of `supervisor.py` to whom the machine refuses a network of its own."""
+    """Path of a copy of `supervisor.py` that cannot enter a network namespace."""
     for name in ("supervisor.py", "private_network.py"):
         shutil.copy(supervised._SUPERVISOR.with_name(name), folder)
     with open(folder / "private_network.py", "a") as module:
@@ -66,7 +66,7 @@ def supervisor_without_namespaces(folder):
 
 @pytest.fixture(scope="module", autouse=True)
 def processes():
-    """The processes of this module; fails at its end if one is left. Fixtures that start processes ask for this one."""
+    """The processes of this module; fails at its end if one still runs. Fixtures that start processes require it."""
     mark = uuid.uuid4().hex
     os.environ[_MARK] = mark  # inherited by everything that is started
     table = Processes(mark)
@@ -75,7 +75,7 @@ def processes():
     finally:
         del os.environ[_MARK]
     gone = wait_until(lambda: not table.running(), 5)
-    left = table.running()
-    for pid in left:
+    remaining = table.running()
+    for pid in remaining:
         psutil.Process(pid).kill()
-    assert gone, f"processes left behind: {left}"
+    assert gone, f"processes left behind: {remaining}"

@@ -1,4 +1,4 @@
-"""All parties of this process build their computations once."""
+"""Lets all parties in this process share their built computations."""
 
 import pytest
 
@@ -10,14 +10,16 @@ def _built_once():
     from tff_re.sites import experiments
 
     shared = builder()._computations
-    usual_init = experiments.SitesBuilder.__init__
+    original_init = experiments.SitesBuilder.__init__
 
     def init(self, prepared):
-        usual_init(self, prepared)
+        original_init(self, prepared)
         self._computations = shared
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(experiments.SitesBuilder, "__init__", init)
-        usual = experiment.ExperimentBuilder
-        patched.setattr(setup, "ExperimentBuilder", lambda data_paths: usual(data_paths, _computations=shared))
+        original_builder = experiment.ExperimentBuilder
+        patched.setattr(
+            setup, "ExperimentBuilder", lambda data_paths: original_builder(data_paths, _computations=shared)
+        )
         yield

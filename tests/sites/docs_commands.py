@@ -1,4 +1,4 @@
-"""The commands of docs/sites.md in their order, with who types them, and its site.toml."""
+"""The commands of docs/sites.md in their order, with the roles that type them, and its site.toml."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ MACHINE, COORDINATOR, FOR_EACH, HOSPITAL, ONE = (
 )
 
 
-class Typed(NamedTuple):
-    """A line and who types it."""
+class Command(NamedTuple):
+    """A line of the page and the role that types it."""
 
-    who: str
+    role: str
     line: str
 
 
-def commands() -> list[Typed]:
-    """In their order."""
+def commands() -> list[Command]:
+    """The commands of the page in their order."""
     section = PAGE.read_text("utf-8").split("## Three hospitals, ten commands\n")[1].split("\n## ")[0]
-    who, lines, inside = "", [], False
+    role, lines, inside = "", [], False
     for line in section.splitlines():
         if line.startswith("```"):
             inside = not inside
         elif inside:
-            lines.append(Typed(who, line))
-        elif role := re.match(r"\*\*(.+?)\*\*", line):
-            who = role[1]
+            lines.append(Command(role, line))
+        elif heading := re.match(r"\*\*(.+?)\*\*", line):
+            role = heading[1]
     return lines
 
 

@@ -44,15 +44,15 @@ def recipe_of(algorithm="fedavgs", *overrides, **task) -> Recipe:
 
 
 def corpora(dialogues=4) -> dict[str, dict]:
-    """Site -> its dialogues, with ids of their own; some words are at one site alone."""
-    corpora_ = {}
+    """Site -> its dialogues, with different ids; some words occur only at one site."""
+    site_corpora = {}
     for number, name in enumerate(NAMES):
         dialogues_here = consultations(dialogues + number)
         for index, dialogue in enumerate(dialogues_here.values()):
             for sentence in dialogue["dialogue"]:
                 sentence["sentence"] += "甲乙丙"[number] * (1 + index % 2)
-        corpora_[name] = {f"{name}-{key}": value for key, value in dialogues_here.items()}
-    return corpora_
+        site_corpora[name] = {f"{name}-{key}": value for key, value in dialogues_here.items()}
+    return site_corpora
 
 
 def key_of(name: str) -> Ed25519PrivateKey:
@@ -68,7 +68,7 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 def write_site(folder: Path, name: str, corpus: dict, **tables) -> Path:
-    """A site's folder with its file, its data, its key and the secret of all; tables replace or add to the site's."""
+    """Writes a site's folder: site.toml, data, key and the shared secret; `tables` replace or extend the site's."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "texts.json").write_text(json.dumps(corpus, ensure_ascii=False), "utf-8")
     write_private(folder / "vocabulary.key", SHARED_SECRET)
@@ -87,26 +87,28 @@ def write_site(folder: Path, name: str, corpus: dict, **tables) -> Path:
     return folder / "site.toml"
 
 
-def write_sites(folder: Path, corpora_=None, **tables) -> dict[str, Path]:
+def write_sites(folder: Path, site_corpora=None, **tables) -> dict[str, Path]:
     """Name -> file of each site."""
-    return {name: write_site(folder / name, name, corpus, **tables) for name, corpus in (corpora_ or corpora()).items()}
+    return {
+        name: write_site(folder / name, name, corpus, **tables) for name, corpus in (site_corpora or corpora()).items()
+    }
 
 
 def agreement_of(run: str, clients: tuple[Client, ...]) -> Agreement:
-    """Of two classes, without a vocabulary."""
-    others = {field.name: None for field in attrs.fields(Agreement)}
-    known = {"run": run, "clients": clients, "label_names": ("a", "b"), "encoding": "", "facts": "", "server": 0}
-    return Agreement(**{**others, **known})
+    """An agreement with two classes and no vocabulary."""
+    unset = {field.name: None for field in attrs.fields(Agreement)}
+    values = {"run": run, "clients": clients, "label_names": ("a", "b"), "encoding": "", "facts": "", "server": 0}
+    return Agreement(**{**unset, **values})
 
 
 def decisions_of(folder: Path = Path(), **allow) -> Decisions:
-    """Those of a site that allows this; `folder` has its state."""
+    """The decisions of a site with these options in [allow]; `folder` has its state."""
     data, allow = DataOptions(dataset="shipped"), AllowOptions(recipes=("any",), **allow)
     return Decisions(Site(SiteOptions(name="celle", data=data, allow=allow, state="."), folder, None))
 
 
 class Federation:
-    """Sites in this process. `engine` reaches them; what travels is in `sent`: (site, message, answer)."""
+    """Sites in this process, reached by `engine`; `sent` records (site, message, answer)."""
 
     def __init__(self, files: dict[str, Path]):
         self.files, self.sent = files, []
@@ -131,21 +133,21 @@ class Federation:
             service.close()
 
 
-def same_in_one_place(
-    folder: Path, recipe: Recipe, files: dict[str, Path], whole: Path | None = None
+def simulation_inputs(
+    folder: Path, recipe: Recipe, files: dict[str, Path], corpus_path: Path | None = None
 ) -> tuple[Recipe, Path]:
-    """(the recipe on a file with the data of all sites, a partition file with the sites' clients).
+    """(the recipe on one file with the data of all sites, a partition file with the sites' clients).
 
-    `whole`: that file, where it is there already.
+    `corpus_path`: that file, if it exists already.
     """
     corpus, clients, server = {}, {}, ()
     if getattr(recipe.task.options, "server_share", 0.0):
-        path_of_server = Path(recipe.task.options.path)
-        corpus = json.loads(path_of_server.read_text("utf-8"))
-        server = tuple(s.sample_id for s in load_corpus(recipe.task.options.dataset, path=path_of_server).samples)
+        server_path = Path(recipe.task.options.path)
+        corpus = json.loads(server_path.read_text("utf-8"))
+        server = tuple(s.sample_id for s in load_corpus(recipe.task.options.dataset, path=server_path).samples)
     for path in files.values():
         site = read_site(path)
-        if whole is None:
+        if corpus_path is None:
             corpus |= json.loads((path.parent / "texts.json").read_text("utf-8"))
         data = SiteData(site, site.local_recipe(recipe_table(for_sites(recipe))))
         clients |= data.clients
@@ -153,22 +155,22 @@ def same_in_one_place(
     (folder / "all.json").write_text(json.dumps(corpus, ensure_ascii=False), "utf-8")
     write_partition(Partition("site", {}, recipe.seed, clients, server=server), folder / "partition.json")
     table = tomllib.loads(recipe.to_toml())
-    table["task"]["path"] = str(whole or folder / "all.json")
+    table["task"]["path"] = str(corpus_path or folder / "all.json")
     return resolve(table, "simulated.toml"), folder / "partition.json"
 
 
-def trained(folder, recipe, files=None, whole=None, **tables):
-    """The recipe across sites and in one place."""
+def trained(folder, recipe, files=None, corpus_path=None, **tables):
+    """Trains the recipe across sites and in a simulation on the same clients."""
     files = files or write_sites(folder / "sites", **tables)
     federation = Federation(files)
     experiment, result = train_at_sites(recipe, folder / "run", federation.engine, details=False)
     federation.close()
-    simulated, partition = same_in_one_place(folder / "one place", recipe, files, whole)
-    ways = {"data_paths": DataPaths(partition=partition), "runtime": "in-process", "details": False}
-    here = train_run(simulated, folder / "simulated", **ways)
+    simulated, partition = simulation_inputs(folder / "one place", recipe, files, corpus_path)
+    options = {"data_paths": DataPaths(partition=partition), "runtime": "in-process", "details": False}
+    simulation = train_run(simulated, folder / "simulated", **options)
     return SimpleNamespace(
         **{"folder": folder, "experiment": experiment, "result": result, "sent": federation.sent},
-        **{"simulation": here[0], "simulated": here[1]},
+        **{"simulation": simulation[0], "simulated": simulation[1]},
     )
 
 
@@ -178,7 +180,7 @@ def payload(arrays) -> int:
 
 
 def stages(run, purpose="train"):
-    """(site, table and arrays that came, arrays that went) of the stages."""
+    """(site, table and arrays of the request, (table, arrays) of the answer) of each stage."""
     for site, message, answer in run.sent:
         table, arrays = unpack(message)
         if table["kind"] == "stage" and table["purpose"] == purpose:

@@ -121,9 +121,9 @@ def test_a_site_that_fails_is_left_out_of_the_round_where_the_others_are_enough(
         if table["kind"] == "stage" and table["round"] == 2 and table["purpose"] == "train" and site == "bonn":
             if what == "never":
                 raise NoAnswer("site bonn does not answer")
-            table_, arrays = unpack(answer())
+            answer_table, arrays = unpack(answer())
             changed = [np.full_like(a, np.nan) if what == "nan" and a.dtype.kind == "f" else a for a in arrays]
-            return pack(table_, [*changed, np.zeros(1, np.float32)] if what == "shape" else changed)
+            return pack(answer_table, [*changed, np.zeros(1, np.float32)] if what == "shape" else changed)
         return answer()
 
     federation = Disturbed(tmp_path / "sites", disturb)

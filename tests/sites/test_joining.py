@@ -9,7 +9,7 @@ import shutil
 import numpy as np
 import pytest
 
-from tests.sites.sites_for_tests import NAMES, Federation, recipe_of, same_in_one_place, write_sites
+from tests.sites.sites_for_tests import NAMES, Federation, recipe_of, simulation_inputs, write_sites
 from tests.sites.test_faults import train
 from tests.upper_floors import Stop, assert_same_weights
 from tff_re.errors import UserError
@@ -66,7 +66,7 @@ def test_weights_are_those_of_a_simulation_that_starts_from_the_same(two, tmp_pa
     folder, files = two
     recipe = recipe_of(*RECIPE)
     there = train(federation_of(files, NAMES), tmp_path / "three", recipe, from_run=folder / "two")
-    simulated, partition = same_in_one_place(tmp_path / "one place", recipe, files)
+    simulated, partition = simulation_inputs(tmp_path / "one place", recipe, files)
     out = tmp_path / "simulated"
     start = start_of(RunFolder(out), folder / "two", DataPaths(), builder_of=finished_builder)
     ways = {"data_paths": DataPaths(partition=partition), "runtime": "in-process", "details": False}

@@ -129,8 +129,8 @@ MALFORMED = [
 @pytest.mark.parametrize(("more", "line"), MALFORMED, ids=range(len(MALFORMED)))
 def test_a_malformed_answer_to_hello(recorded, more, line):
     assert recorded.agree(repacked) == recorded.honest
-    line_ = recorded.refused(lambda table, arrays: repacked({**table, **more}, arrays))
-    assert line_.startswith("site bonn: malformed answer to 'hello': ") and line in line_
+    message = recorded.refused(lambda table, arrays: repacked({**table, **more}, arrays))
+    assert message.startswith("site bonn: malformed answer to 'hello': ") and line in message
 
 
 def test_a_missing_key_and_what_is_no_message(recorded):
@@ -149,8 +149,8 @@ def test_a_missing_key_and_what_is_no_message(recorded):
         lambda table, arrays: repacked({"site": "bonn", "refused": ["x"]}, []),
     ):
         assert "site bonn: " in recorded.refused(change)
-    line_ = recorded.refused(lambda table, arrays: repacked({"site": "bonn", "refused": "no\n\x1b[2J\r" * 999}, []))
-    assert line_.startswith("no [2J no")
+    message = recorded.refused(lambda table, arrays: repacked({"site": "bonn", "refused": "no\n\x1b[2J\r" * 999}, []))
+    assert message.startswith("no [2J no")
 
 
 def test_more_classes_than_possible_are_refused_at_once(recorded):
@@ -161,8 +161,8 @@ def test_more_classes_than_possible_are_refused_at_once(recorded):
             lambda table, arrays, names=names: repacked({**table, "label_names": names}, arrays)
         )
     names = [f"class {n}" for n in range(MAX_CLASSES)]
-    line_ = recorded.refused(lambda table, arrays: repacked({**table, "label_names": names}, arrays))
-    assert f"and {MAX_CLASSES} are possible" in line_  # with those of the others
+    message = recorded.refused(lambda table, arrays: repacked({**table, "label_names": names}, arrays))
+    assert f"and {MAX_CLASSES} are possible" in message  # with those of the others
     assert time.monotonic() - began < 5
 
 
@@ -274,8 +274,8 @@ def programs():
         return made[name]
 
     yield program
-    for program_ in made.values():
-        program_.close()
+    for running_program in made.values():
+        running_program.close()
 
 
 TRAINING = LocalTraining(local_epochs=2, batch_size=4, weighting="examples")
@@ -418,8 +418,8 @@ def test_updates_side_by_side_are_no_more_than_the_clients(programs):
     (stage,) = program.stages
     assert program.collects and not programs("fedavg").collects
     rows = [np.zeros((2, 3, 3), np.float32), np.zeros((2, 3), np.float32)]
-    order = ["?" in str(sum_.type) for sum_ in stage.sums].index(True)
-    others = [[*METRICS] if "loss" in str(sum_.type) else [np.float32(0)] for sum_ in stage.sums]
+    order = ["?" in str(site_sum.type) for site_sum in stage.sums].index(True)
+    others = [[*METRICS] if "loss" in str(site_sum.type) else [np.float32(0)] for site_sum in stage.sums]
 
     def answer(collected):
         return [a for index, other in enumerate(others) for a in (collected if index == order else other)]
@@ -440,7 +440,7 @@ def test_any_numbers_of_the_right_types_are_taken_or_a_line(programs, name):
     random, extremes = np.random.default_rng(0), [0, 1, -1, 1e6, -1e6, 1e17, 1e20, 3e38, np.inf, -np.inf, np.nan]
     program, limits, taken = programs(name), bounds(), 0
     for number, stage in enumerate(program.stages):
-        types = [leaf for sum_ in stage.sums for leaf in flat_types(sum_.type)]
+        types = [leaf for site_sum in stage.sums for leaf in flat_types(site_sum.type)]
         for turn in range(100):  # at first zeros, which a site sends whose clients do not count
             arrays = []
             for leaf in types:
@@ -479,9 +479,9 @@ class Lying(Federation):
                     return honest.call(site, message, 5)
                 if lie is None:
                     raise NoAnswer("site bonn does not answer")
-                table_, arrays = unpack(honest.call(site, message, 5))
+                answer_table, arrays = unpack(honest.call(site, message, 5))
                 changed = [array.copy() for array in arrays]
-                return lie(table, changed) or repacked(table_, changed)
+                return lie(table, changed) or repacked(answer_table, changed)
 
             return answered
 
@@ -522,9 +522,9 @@ def test_a_site_whose_sums_cannot_be_leaves_the_round_and_is_named(tmp_path, wit
     assert_same_weights(result.weights, without_bonn.weights)
     assert (tmp_path / "run" / "took_part.csv").read_text().splitlines()[1:] == ["1,aachen celle"]
     log = RunFolder(tmp_path / "run").log.read_text("utf-8")
-    (line_,) = [row for row in log.splitlines() if "goes on without" in row]
-    assert "site bonn: " in line_ and re.search(line, line_), line_
-    assert "site aachen" not in line_ and "site celle" not in line_
+    (message,) = [row for row in log.splitlines() if "goes on without" in row]
+    assert "site bonn: " in message and re.search(line, message), message
+    assert "site aachen" not in message and "site celle" not in message
 
 
 def test_counts_of_an_evaluation_are_those_that_were_agreed_upon(tmp_path):

@@ -83,8 +83,8 @@ def asked(tmp_path):
         return made[-1]
 
     yield start
-    for asked_ in made:
-        asked_.federation.close()
+    for session in made:
+        session.federation.close()
 
 
 def test_a_word_is_shown_for_the_signatures_of_enough_other_sites(asked):
@@ -179,8 +179,8 @@ class Lying(Federation):
                 table = unpack(message)[0]
                 if site != "bonn" or table["kind"] != kind:
                     return answer
-                table_, arrays = unpack(answer)
-                return pack(*lie(table["run"], table_, list(arrays)))
+                answer_table, arrays = unpack(answer)
+                return pack(*lie(table["run"], answer_table, list(arrays)))
 
             return answered
 
@@ -273,13 +273,13 @@ def test_a_coordinator_asks_a_site_for_no_word_that_it_may_not_show_and_gives_no
 
 def test_several_clients_of_another_site_count_as_one(tmp_path):
     """A word that two clients of aachen and two of bonn hold is not shown under min_clients = 4."""
-    corpora_ = corpora()
+    site_corpora = corpora()
     for name in ("aachen", "bonn"):
-        for dialogue in list(corpora_[name].values())[:2]:
+        for dialogue in list(site_corpora[name].values())[:2]:
             dialogue["dialogue"][0]["sentence"] += "丁"
-    federation = Federation(write_sites(tmp_path / "sites", corpora_, clients={"rule": "documents"}))
+    federation = Federation(write_sites(tmp_path / "sites", site_corpora, clients={"rule": "documents"}))
     assert "丁" not in agreed(federation, tmp_path, min_clients=4)
-    three = Federation(write_sites(tmp_path / "three", corpora_, clients={"rule": "documents"}))
+    three = Federation(write_sites(tmp_path / "three", site_corpora, clients={"rule": "documents"}))
     assert "丁" in agreed(three, tmp_path / "second", min_clients=3)
 
 

@@ -14,7 +14,7 @@ from datasets.bags.alignment import stated_facts
 from datasets.documents.pubtator import read_pubtator
 from tests.bags_for_tests import HIDDEN, PCNN, bag_table, with_method, write_pubtator
 from tests.documents_for_tests import document_table, marking_encoder, write_documents
-from tests.sites.sites_for_tests import NAMES, Federation, payload, same_in_one_place, stages, trained, write_site
+from tests.sites.sites_for_tests import NAMES, Federation, payload, simulation_inputs, stages, trained, write_site
 from tests.upper_floors import assert_same_weights, command, refusal
 from tff_re import api
 from tff_re.errors import UserError
@@ -170,7 +170,7 @@ def test_documents_are_encoded_as_in_one_place(tmp_path):
     files, whole = document_sites(tmp_path)
     federation, recipe = Federation(files), document_recipe()
     agreement, numbers = _agree(Sites(federation.engine, Patience()), recipe, DataPaths(), "0" * 32)
-    simulated, partition = same_in_one_place(tmp_path / "one place", recipe, files, whole)
+    simulated, partition = simulation_inputs(tmp_path / "one place", recipe, files, whole)
     expected = ExperimentBuilder(DataPaths(partition=partition)).prepare(simulated)
     ours = coordinated(recipe, DataPaths(), agreement)
     assert not numbers and ours.inputs == expected.inputs and ours.pair_relations == ("CID",)
@@ -199,7 +199,7 @@ def test_fedlcc_on_documents_of_sites(tmp_path):
     assert all(np.isfinite(layer).all() for layer in run.result.weights.trainable)
 
 
-def real_documents(folder, dataset, **set_):
+def real_documents(folder, dataset, **overrides):
     """(files of the sites, one with the documents of all, one for the coordinator), of BioCreative V CDR."""
     if "TFF_RE_DATA" not in os.environ:
         pytest.skip("TFF_RE_DATA names no folder")
@@ -211,7 +211,7 @@ def real_documents(folder, dataset, **set_):
     for number, site in enumerate(NAMES):
         data_of_site = {"dataset": dataset, "path": "texts.pubtator"}
         files[site] = write_site(
-            folder / site, site, {}, data=data_of_site, set={f"task.{key}": v for key, v in set_.items()}
+            folder / site, site, {}, data=data_of_site, set={f"task.{key}": value for key, value in overrides.items()}
         )
         blocks_here = blocks["train"][number::3]
         (folder / site / "texts.pubtator").write_text("\n\n".join(blocks_here) + "\n", "utf-8")

@@ -10,7 +10,7 @@ import pytest
 
 from datasets.errors import DataError
 from datasets.partition import Iid, Natural
-from tests.models.encoders_for_tests import CHINESE, a_copy, chinese_encoder, encoder
+from tests.models.encoders_for_tests import CHINESE, chinese_encoder, copy_encoder, encoder
 from tests.recipe_data_for_tests import data_folder
 from tests.upper_floors import consultations, sentence, text_recipe, tiny, write_json
 from tff_re.errors import UserError
@@ -242,7 +242,7 @@ def test_a_vocabulary_without_chinese_is_refused_before_training(corpus):
 
 
 def test_an_encoder_folder_without_a_tokenizer(corpus, tmp_path):
-    folder = a_copy(tmp_path / "encoder")
+    folder = copy_encoder(tmp_path / "encoder")
     for name in ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
         (folder / name).unlink()
     with pytest.raises(UserError, match=r"holds neither .* nor a vocabulary"):

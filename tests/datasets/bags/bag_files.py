@@ -28,7 +28,7 @@ def entity(name, start, end=None, identifier=None):
 
 def line(text="Ann is of Bonn .", relation="born in", head=None, tail=None, **more):
     value = {"text": text, "relation": relation, "h": head or entity("Ann", 0), "t": tail or entity("Bonn", 10), **more}
-    return {key: part for key, part in value.items() if part is not None}
+    return {key: field_value for key, field_value in value.items() if field_value is not None}
 
 
 def write_bags(folder, *lines, rel2id=REL2ID, name="nyt10", split="train"):

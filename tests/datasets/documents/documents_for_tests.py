@@ -9,7 +9,10 @@ KINDS = {"C": "Chemical", "D": "Disease", "M": "ChemMet"}
 
 
 def document(document_id, title, abstract, mentions, facts=(), relation="CID"):
-    """Mentions: (words, occurrence from 0, identifiers joined by a blank); their first letter tells the type."""
+    """A document; `mentions` are (words, occurrence from 0, identifiers separated by blanks).
+
+    The first letter of a mention's identifiers gives its type.
+    """
     text = f"{title} {abstract}"
     entity_mentions = []
     for words, occurrence, ids in mentions:
