@@ -58,7 +58,7 @@ class Track(Feature):
         rounds = _finished_rounds(training.folder, training.round)
         if "json" in sinks:
             self._writes_json = True
-            write_text(training.folder.rounds, "".join(_json_line(*row) for row in rounds))
+            write_text(training.folder.rounds, "".join(json_line(*row) for row in rounds))
         if training.is_last:
             return
         training.closing.push(self._close)
@@ -71,7 +71,7 @@ class Track(Feature):
         """See `Feature`."""
         if self._writes_json:
             with training.folder.rounds.open("a", encoding="utf-8") as file:
-                file.write(_json_line(training.round, metrics, training.timings))
+                file.write(json_line(training.round, metrics, training.timings))
         for tracker in tuple(self._trackers):
             try:
                 tracker.send(_tracker_line(training.round, metrics))
@@ -120,11 +120,11 @@ def sinks_of(recipe: Recipe) -> dict[str, str]:
     Raises:
       UserError: the variable names something else, or a sink twice.
     """
-    names = _asked_by_environment()
+    names, source = _asked_by_environment(), f"the environment variable {VARIABLE}"
     if names:
-        structure(TrackOptions, {"sinks": names}, section="", source=f"the environment variable {VARIABLE}")
+        structure(TrackOptions, {"sinks": names}, section="", source=source)
     of_recipe = () if recipe.track is None else recipe.track.sinks
-    return dict.fromkeys(names, VARIABLE) | dict.fromkeys(of_recipe, f"{recipe.source}: track.sinks")
+    return dict.fromkeys(names, source) | dict.fromkeys(of_recipe, f"{recipe.source}: track.sinks")
 
 
 def _asked_by_environment() -> list[str]:
@@ -136,9 +136,9 @@ def _require_package(sink: str, source: str) -> None:
     spec = importlib.util.find_spec(sink)
     if spec is not None and spec.origin is not None:  # a folder ./wandb, which the service makes, has no origin
         return
-    remedy = f"install {PACKAGES[sink]} (docs/stacks.md)"
+    remedy = f"install {PACKAGES[sink]} (docs/tracking.md)"
     if STACK == "tff":
-        remedy = "it cannot be installed with TensorFlow Federated; use Python 3.12 or 3.13 (docs/stacks.md), or json"
+        remedy = "it cannot be installed with TensorFlow Federated; use Python 3.12 or 3.13 (docs/tracking.md), or json"
     raise UserError(f"{source}: {sink} is not installed; {remedy}")
 
 
@@ -154,7 +154,7 @@ def _finished_rounds(folder: RunFolder, last: int) -> list[tuple[int, dict[str, 
     return rounds
 
 
-def _json_line(number: int, metrics: Mapping[str, float], timings: Mapping[str, float]) -> str:
+def json_line(number: int, metrics: Mapping[str, float], timings: Mapping[str, float]) -> str:
     """A line of rounds.jsonl; JSON has no NaN, so values that are not finite are null."""
     values = {name: float(value) for name, value in sorted([*metrics.items(), *timings.items()])}
     finite = {name: value if math.isfinite(value) else None for name, value in values.items()}
