@@ -25,6 +25,8 @@ PROMISED = re.findall(r"Python :: (3\.\d+)$", SETUP["metadata"]["classifiers"], 
 
 # Declared for other packages; a comment in setup.cfg says which.
 NOT_IMPORTED = {"setuptools", KERAS, "tensorflow-hub" if STACK == "tff" else "tensorboard"}
+# Imported only when a run asks for them: module -> the package, which an extra declares.
+OPTIONAL = {"mlflow": "mlflow-skinny", "wandb": "wandb"}
 # Several packages share the name `google`.
 NAMESPACES = {"google.protobuf": "protobuf"}
 # Run by file name, next to the module that it imports.
@@ -86,7 +88,10 @@ def test_what_is_declared_is_what_is_imported():
             continue
         for name in imported_names(path):
             top = name.partition(".")[0]
-            if top in {*OURS, *OTHER_STACKS, *sys.stdlib_module_names} or (path.parent / f"{top}.py").exists():
+            if (
+                top in {*OURS, *OTHER_STACKS, *OPTIONAL, *sys.stdlib_module_names}
+                or (path.parent / f"{top}.py").exists()
+            ):
                 continue
             names = [NAMESPACES[key] for key in NAMESPACES if name.startswith(key)] or distributions[top]
             assert len(set(names)) == 1, f"{path.relative_to(ROOT)}: {name} is of {names}"
@@ -94,6 +99,12 @@ def test_what_is_declared_is_what_is_imported():
     missing = {name: str(path) for name, path in imported.items() if name not in declared}
     assert not missing, "imported, but not in install_requires of setup.cfg"
     assert declared - imported.keys() == NOT_IMPORTED
+
+
+def test_optional_packages_are_in_an_extra():
+    extras = "\n".join(SETUP["options.extras_require"].values())
+    declared = {Requirement(line).name for line in extras.split("\n") if line and not line.startswith("#")}
+    assert set(OPTIONAL.values()) <= declared
 
 
 def imported_names(path: pathlib.Path) -> set[str]:

@@ -212,7 +212,17 @@ def test_the_check_finds_what_is_too_long(tmp_path):
     assert too_long(files, {"tff_re/a.py": 160}, 100) == ["tff_re/a.py: 161 lines, at most 160"]
 
 
-TABLES = ["privacy", "aggregation", "attack", "failures", "server_optimizer", "choice", "baseline", "personalise"]
+TABLES = [
+    "privacy",
+    "aggregation",
+    "attack",
+    "failures",
+    "server_optimizer",
+    "choice",
+    "baseline",
+    "personalise",
+    "track",
+]
 """The tables of a recipe that a feature of a run reads; whoever else asks for one asks the feature, or the recipe."""
 
 

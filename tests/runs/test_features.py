@@ -138,6 +138,7 @@ BEFORE = {
     ("Aggregation", "ServerOptimizer"): "the server's step takes what the aggregation gives",
     ("Privacy", "RoundChoice"): "groups are numbered over all training examples, before some are kept out for dev",
     ("RoundChoice", "Baseline"): "every client keeps out its own dev examples before all are pooled",
+    **{(name, "Track"): "all metrics of a round are there" for name in ("Privacy", "RoundChoice", "Selection")},
     ("Personalise", "Failures"): "columns of clients.csv: what was measured, who answered, who attacked",
     ("Failures", "Attack"): "columns of clients.csv: what was measured, who answered, who attacked",
 }

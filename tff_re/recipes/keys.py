@@ -77,7 +77,8 @@ def _kind(annotation: str) -> str:
     names = {"int": "whole number", "float": "number", "str": "string", "bool": "true or false"}
     names["tuple[str, ...]"] = "list of strings"
     if literal := re.search(r"Literal\[(.+?)\]", annotation):
-        return " or ".join(f"`{choice.strip()}`" for choice in literal[1].replace("'", '"').split(","))
+        choices = " or ".join(f"`{choice.strip()}`" for choice in literal[1].replace("'", '"').split(","))
+        return f"list of {choices}" if annotation.startswith("tuple[") else choices
     base = re.split(r" \| ", annotation)[0]
     return names.get(re.sub(r"<class '(\w+)'>", r"\1", base), base)
 

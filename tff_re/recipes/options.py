@@ -1,4 +1,4 @@
-"""The tables [choice], [baseline], [personalise] and [data] of a recipe, which only runs read."""
+"""The tables [choice], [baseline], [personalise], [track] and [data] of a recipe, which only runs read."""
 
 from __future__ import annotations
 
@@ -88,6 +88,36 @@ class DataStatement:
     title: str | None = attrs.field(default=None, validator=optional(_one_line))
     licence: str | None = attrs.field(default=None, validator=optional(_one_line))
     contact: str | None = attrs.field(default=None, validator=optional(_one_line))
+
+
+def _distinct(instance, attribute, value: tuple[str, ...]) -> None:
+    """Refuses a list that is empty or has a name twice."""
+    if not value or len(set(value)) < len(value):
+        raise ValueError(f"{attribute.name} must have at least one name, and none twice")
+
+
+def _project_name(instance, attribute, value: str) -> None:
+    """Refuses what Weights & Biases does not take as the name of a project."""
+    _one_line(instance, attribute, value)
+    if len(value) > 128 or set(value) & set("/\\#?%:"):
+        raise ValueError(f"{attribute.name} must have at most 128 characters, and none of / \\ # ? % :")
+
+
+@attrs.frozen(kw_only=True)
+class TrackOptions:
+    """The metrics of each round, in addition to the run's own files. It changes nothing that is computed, and sites do
+    not get this table.
+
+    Attributes:
+      sinks: `json`: one line of JSON for each round, in rounds.jsonl of the run's folder; `mlflow`, `wandb`: MLflow or
+        Weights & Biases, which get numbers only. The environment variable TFF_RE_TRACK, e.g. `json,mlflow`, adds to
+        them.
+      project: the MLflow experiment or the project of Weights & Biases; not set: MLFLOW_EXPERIMENT_NAME or
+        WANDB_PROJECT, else tff-re.
+    """
+
+    sinks: tuple[Literal["json", "mlflow", "wandb"], ...] = attrs.field(validator=_distinct)
+    project: str | None = attrs.field(default=None, validator=optional(_project_name))
 
 
 def notes(baseline: BaselineOptions | None, personalise: PersonaliseOptions | None) -> tuple[str, ...]:

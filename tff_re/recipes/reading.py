@@ -14,7 +14,14 @@ from typing import Any
 from computations.registry import Choice
 from tff_re.errors import UserError, nearest
 from tff_re.recipes.metric_names import require_known
-from tff_re.recipes.options import BaselineOptions, ChoiceOptions, DataStatement, PersonaliseOptions, notes
+from tff_re.recipes.options import (
+    BaselineOptions,
+    ChoiceOptions,
+    DataStatement,
+    PersonaliseOptions,
+    TrackOptions,
+    notes,
+)
 from tff_re.recipes.structuring import to_table
 from tff_re.recipes.tables import TABLES, read_tables
 from tff_re.recipes.training_options import EvaluationOptions, FailureOptions, TrainingOptions
@@ -59,6 +66,7 @@ class Recipe:
     baseline: BaselineOptions | None = None
     personalise: PersonaliseOptions | None = None
     attack: Any | None = None
+    track: TrackOptions | None = None
     data: DataStatement | None = None
 
     @property

@@ -9,7 +9,7 @@ from typing import Any
 
 from computations.registry import Choice
 from tff_re.errors import UserError, nearest
-from tff_re.recipes.options import BaselineOptions, ChoiceOptions, DataStatement, PersonaliseOptions
+from tff_re.recipes.options import BaselineOptions, ChoiceOptions, DataStatement, PersonaliseOptions, TrackOptions
 from tff_re.recipes.source_keys import keys_in
 from tff_re.recipes.structuring import structure
 from tff_re.recipes.training_options import EvaluationOptions, FailureOptions, TrainingOptions
@@ -127,6 +127,7 @@ TABLES = {
     "choice": Table(lambda: ChoiceOptions),
     "baseline": Table(lambda: BaselineOptions),
     "personalise": Table(lambda: PersonaliseOptions),
+    "track": Table(lambda: TrackOptions),
     "data": Table(lambda: DataStatement),
 }
 """Name -> table, in the order in which a resolved recipe has them."""

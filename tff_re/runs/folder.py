@@ -75,6 +75,7 @@ STARTS = ("start_weights.safetensors", "start.json")
 
 FILES = (
     *("recipe.toml", "environment.json", "partition.json", "labels.csv", "metrics.csv", "timings.csv"),
+    "rounds.jsonl",  # of runs that are tracked as JSON
     *("clients.csv", "classes.csv", "confusion.csv"),  # of the last evaluation
     *("sites.json", "took_part.csv"),  # of runs across sites
     *STARTS,

@@ -125,6 +125,8 @@ class Training:
       round: the number of the last round that was begun.
       answers: those of that round.
       evaluation: the last one of the clients' test examples; None without any.
+      timings: seconds of that round, as timings.csv has them.
+      closing: what is closed when training ends, also by an error.
     """
 
     def __init__(self, experiment: Experiment, folder: RunFolder, runtime: Runtime, records: Records, seed):
@@ -137,6 +139,7 @@ class Training:
         self.at_sites = bool(experiment.prepared.sites)
         self.participation = participation(experiment, seed, self.ids, runtime.participation(Participation))
         self.state, self.round, self.answers, self.evaluation = OrderedDict(), 0, None, None
+        self.timings, self.closing = {}, contextlib.ExitStack()
         self._noised, self._recorded_states = has_noise(experiment.algorithm), None
         self.test = Evaluator(experiment, "test")
         self._train = Evaluator(experiment, "train") if experiment.recipe.evaluation.train_split else None
@@ -221,9 +224,9 @@ class Training:
         """The runtime's last evaluation, with the number of sites that answered."""
         return replace(evaluation, sites=self.runtime.answered)
 
-    def release(self, metrics: dict[str, float], timings: dict[str, float]) -> None:
+    def release(self, metrics: dict[str, float]) -> None:
         """Writes the rows of a round."""
-        self.records.release(self.round, metrics, timings)
+        self.records.release(self.round, metrics, self.timings)
         if self._recorded_states is not None:
             labels = self.experiment.prepared.label_names
             self.records.release_client_states(self.round, labels, self._recorded_states)
@@ -276,29 +279,29 @@ def train(
       WorkerDied: the worker died in the same round more than `RESTARTS_IN_A_ROW` times.
     """
     recipe, seed = experiment.recipe, seed_of(experiment.recipe) if seed is None else seed
-    opened = contextlib.closing(Records(folder, partition_digest(experiment.prepared.partition)))
-    with opened as records, records.saved_if_interrupted():
+    with contextlib.closing(Records(folder, partition_digest(experiment.prepared.partition))) as records:
         training = Training(experiment, folder, runtime, records, seed)
-        training.begin(start_weights)
-        last = training.is_last
-        if last and not training.test.empty:
-            training.evaluation = training.evaluated(training.test, models_of(experiment, training.model_state))
-        while not last:
-            metrics, took = training.next_round()
-            timings = {"seconds/training": took}
-            if training.is_last or training.round % recipe.evaluation.every == 0:
-                began = time.perf_counter()
-                metrics.update(training.evaluate())
-                timings["seconds/evaluation"] = time.perf_counter() - began
-            for feature in experiment.features:
-                feature.after_round(training, metrics)
+        with training.closing, records.saved_if_interrupted():
+            training.begin(start_weights)
             last = training.is_last
-            training.release(metrics, timings)
-            # Across sites a round takes the work of several machines, so every one is kept.
-            write = last or training.at_sites or training.round % recipe.training.checkpoint_every == 0
-            records.finish_round(training.round, training.state, write=write)
-            on_round(RoundReport(training.round, recipe.training.rounds, metrics, took))
-        return _result(training)
+            if last and not training.test.empty:
+                training.evaluation = training.evaluated(training.test, models_of(experiment, training.model_state))
+            while not last:
+                metrics, took = training.next_round()
+                training.timings = {"seconds/training": took}
+                if training.is_last or training.round % recipe.evaluation.every == 0:
+                    began = time.perf_counter()
+                    metrics.update(training.evaluate())
+                    training.timings["seconds/evaluation"] = time.perf_counter() - began
+                for feature in experiment.features:
+                    feature.after_round(training, metrics)
+                last = training.is_last
+                training.release(metrics)
+                # Across sites a round takes the work of several machines, so every one is kept.
+                write = last or training.at_sites or training.round % recipe.training.checkpoint_every == 0
+                records.finish_round(training.round, training.state, write=write)
+                on_round(RoundReport(training.round, recipe.training.rounds, metrics, took))
+            return _result(training)
 
 
 def _result(training: Training) -> Result:

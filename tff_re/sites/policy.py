@@ -40,7 +40,10 @@ LOCAL_KEYS = ("task.dataset", "task.split", "task.test_split", *FILE_KEYS)
 _OF_SITE, _OF_COORDINATOR = "of the site", "of the coordinator"
 """What stands in a recipe for sites in place of a file's name."""
 
-_LEFT_OUT = ("name", "description", "published", "seed", "partition", "data")
+_COORDINATORS_TABLE = "track"
+"""Of a recipe; no site gets it, and no digest depends on it."""
+
+_LEFT_OUT = ("name", "description", "published", "seed", "partition", "data", _COORDINATORS_TABLE)
 
 DIGEST = re.compile("[0-9a-f]{64}")
 
@@ -304,10 +307,11 @@ def recipe_table(text: str) -> dict:
 
 
 def for_sites(recipe: Recipe) -> str:
-    """The recipe's file as sites get it: without the coordinator's files."""
+    """The recipe's file as sites get it: without the coordinator's files and its trackers."""
     import tomli_w
 
     table = tomllib.loads(recipe.to_toml())
+    table.pop(_COORDINATORS_TABLE, None)
     for key in FILE_KEYS:
         inner, last = _inner(table, key)
         if inner.pop(last, None) is not None and key in (*_READ_EVERYWHERE, *_COORDINATORS):
