@@ -124,6 +124,7 @@ def test_what_was_skipped_is_told_whatever_fails(failing, last_command, tmp_path
     """Neither a step that fails nor a failure to tell changes the exit status."""
     scripts = {
         ".ci/install": "",
+        ".ci/language-stack": "",
         ".ci/slow-tests": "",
         ".venv/bin/python": f'echo "told of $(basename "$1")"; {last_command}',
         "bin/make": 'case "$*" in *junitxml=*) echo made >"${3##*=}";; esac\n'
