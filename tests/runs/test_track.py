@@ -241,9 +241,8 @@ def test_mlflow_gets_numbers(here, plain, tmp_path, install, monkeypatch):
 
 def test_the_seed_of_a_private_run_stays_here(here, tmp_path, install):
     written = install(wandb=WANDB)
-    private = ("algorithm.noise_scale=0.0", "algorithm.server_momentum=0.0", "algorithm.name='fedavgs'")
-    overrides = ("privacy.unit='client'", "privacy.clip=1.0", "privacy.noise_multiplier=1.0", "training.rounds=1")
-    run(tmp_path / "run", here, "track.sinks=['wandb']", *private, *overrides, "training.sampling='poisson'")
+    private = ("algorithm={name='fedavgs', learning_rate=0.05}", "privacy={clip=0.5, noise_multiplier=1.0}")
+    run(tmp_path / "run", here, "track.sinks=['wandb']", *private, "training.sampling='poisson'")
     first, *rounds, _ = written()
     assert first["options"]["name"] == "fedavgs" and "seed" not in first["options"]["config"]
     assert of_rounds(rounds) == in_metrics(tmp_path / "run")
@@ -299,6 +298,15 @@ def test_a_service_that_falls_behind_is_given_up(install, monkeypatch):
                 slow.send("y\n")
     finally:
         slow.kill()
+
+
+def test_a_run_that_is_killed_is_killed_at_the_service(install):
+    written = install(mlflow=MLFLOW)
+    orphan = tracker.Tracker("mlflow", json.dumps({"project": None, "name": "x", "parameters": {"rounds": 9}}) + "\n")
+    orphan.send(json.dumps({"round": 1, "metrics": {"loss": 0.5}}) + "\n")
+    orphan.finish("")  # the pipe is closed, and no status was sent
+    orphan.wait()
+    assert written()[-2:] == [{"step": 1, "metrics": {"loss": 0.5}}, {"status": "KILLED"}]
 
 
 def test_an_error_is_one_line_without_a_password():
