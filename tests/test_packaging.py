@@ -16,6 +16,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from computations.stack import KERAS, PACKAGES, STACK
+from tff_re.exporting import onnx_form
 
 ROOT = pathlib.Path(__file__).parents[1]
 OURS = ("tff_re", "computations", "datasets")
@@ -38,6 +39,8 @@ ONLY_ON = {
 }
 """The modules that are imported on one stack only."""
 OTHER_STACKS = {package for stack, package in PACKAGES.items() if stack != STACK}
+OPTIONAL = {"onnx": tuple(onnx_form.PACKAGES)}
+"""Extra -> packages that are imported only when they are used. Each is imported by its own name."""
 ELSEWHERE = tuple(name for stack, names in ONLY_ON.items() if stack != STACK for name in names)
 
 
@@ -86,7 +89,10 @@ def test_what_is_declared_is_what_is_imported():
             continue
         for name in imported_names(path):
             top = name.partition(".")[0]
-            if top in {*OURS, *OTHER_STACKS, *sys.stdlib_module_names} or (path.parent / f"{top}.py").exists():
+            if (
+                top in {*OURS, *OTHER_STACKS, *sys.stdlib_module_names, *sum(OPTIONAL.values(), ())}
+                or (path.parent / f"{top}.py").exists()
+            ):
                 continue
             names = [NAMESPACES[key] for key in NAMESPACES if name.startswith(key)] or distributions[top]
             assert len(set(names)) == 1, f"{path.relative_to(ROOT)}: {name} is of {names}"
@@ -94,6 +100,14 @@ def test_what_is_declared_is_what_is_imported():
     missing = {name: str(path) for name, path in imported.items() if name not in declared}
     assert not missing, "imported, but not in install_requires of setup.cfg"
     assert declared - imported.keys() == NOT_IMPORTED
+
+
+def test_optional_packages_are_declared_and_the_advice_names_what_is_declared():
+    extra = [Requirement(line) for line in SETUP["options.extras_require"]["onnx"].split("\n") if line]
+    of_this_python = {wanted.name: wanted for wanted in extra if wanted.marker is None or wanted.marker.evaluate()}
+    advised = {name: Requirement(requirement) for name, requirement in onnx_form.PACKAGES.items()}
+    assert of_this_python.keys() == advised.keys()
+    assert all(of_this_python[name].specifier == advised[name].specifier for name in advised)
 
 
 def imported_names(path: pathlib.Path) -> set[str]:
