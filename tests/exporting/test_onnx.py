@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import json
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -84,12 +85,11 @@ def stand_ins(monkeypatch):
         if behaviour.error is not None:
             raise behaviour.error
         behaviour.function, behaviour.names = function, [spec.name for spec in input_signature]
-        with open(output_path, "wb") as file:
-            file.write(b"onnx")
+        Path(output_path).write_bytes(b"onnx")
 
     class InferenceSession:
         def __init__(self, path, providers):
-            assert open(path, "rb").read() == b"onnx"
+            assert Path(path).read_bytes() == b"onnx"
 
         def get_outputs(self):
             return [SimpleNamespace(name="logits"), SimpleNamespace(name="probabilities")]
