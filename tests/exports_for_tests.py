@@ -229,7 +229,8 @@ def with_weights(model, weights):
 def printed_by_the_card(folder: Path, *files: Path) -> list[tuple]:
     """What the examples of a card print, one after the other; `files` have the names that the card has."""
     printed: list[tuple] = []
-    paths = {name: folder / name for name in ("model.keras", "saved_model", "labels.json")}
+    names = ("model.keras", "saved_model", "model.onnx", "labels.json", "encoding.json", "tokenizer.json")
+    paths = {name: folder / name for name in names}
     paths.update({file.name: file for file in files} | {".": folder})
     for block in (folder / "README.md").read_text("utf-8").split("```python\n")[1:]:
         code = block.split("```")[0]

@@ -12,12 +12,21 @@ import transformers
 from safetensors.numpy import load_file
 from transformers import AutoTokenizer
 
-from tests.exports_for_tests import arguments, assert_without, printed_by_the_card, written_once
+from tests.exports_for_tests import (
+    arguments,
+    assert_without,
+    drawn_weights,
+    printed_by_the_card,
+    with_weights,
+    written_once,
+)
 from tests.models.encoders_for_tests import CHINESE, POSITIONS, chinese_encoder, encoder
 from tff_re import models
 from tff_re.exporting import huggingface
 from tff_re.exporting.digests import check_digests
 from tff_re.exporting.export_model import ExportError, export_model
+from tff_re.models import adapter_files
+from tff_re.models.adapters import AdapterOptions
 from tff_re.models.pretrained import policy
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
@@ -194,8 +203,38 @@ def test_auto_model_loads_the_encoder_only():
         assert all("classifier" in name for name in report["unexpected_keys"])
 
 
-def test_training_can_start_from_the_folder():
-    """As from any encoder; a run on other texts reads it as task.tokenizer."""
+@needs_torch
+@pytest.mark.skipif(importlib.util.find_spec("peft") is None, reason="peft is not installed")
+@pytest.mark.filterwarnings("ignore:Unexpected keyword arguments .'tff_re'.")
+def test_peft_loads_an_adapter_that_was_trained_on_such_a_folder(tmp_path):
+    """`--adapter-only` of LoRA; PEFT has no BitFit."""
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModel
+
+    folder, model = str(export_of("text pieces") / "huggingface"), models.MODELS["text_encoder"]
+    adapter = AdapterOptions(rank=2)
+    options, inputs = model.Options(adapter=adapter, encoder=folder), arguments("text pieces")["inputs"]
+    inputs, _ = model.precompute(options, inputs, 0)
+    trained = model.build(options, inputs, 3)
+    trained = with_weights(trained, drawn_weights(trained))
+    adapted = model.adapted(options, inputs, trained)
+    for name, content in adapter_files.contents(adapted, inputs, adapter, "base", ["a", "b", "c"]).items():
+        (tmp_path / name).write_bytes(content)
+    arrays = arguments("text pieces")["encoding"].encode(["咳嗽 the drug", "嗯" * 60]).arrays
+    expected = adapted.get_layer("encoder")(arrays).numpy()
+    tensors = {name: torch.tensor(array).long() for name, array in arrays.items()}
+    base = AutoModel.from_pretrained(folder)
+    with torch.no_grad():
+        plain = base(**tensors).last_hidden_state.numpy()
+        outputs = PeftModel.from_pretrained(base, tmp_path)(**tensors).last_hidden_state.numpy()
+    read = arrays["attention_mask"] > 0
+    assert np.abs(plain - expected)[read].max() > 0.1, "the adapter does something"
+    np.testing.assert_allclose(outputs[read], expected[read], rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+def test_the_folder_s_tokenizer_fits_its_encoder():
+    """So that a recipe can name it as task.tokenizer."""
     folder = export_of("word pieces") / "huggingface"
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert len(tokenizer) == json.loads((folder / "config.json").read_text("utf-8"))["vocab_size"]

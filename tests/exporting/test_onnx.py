@@ -81,7 +81,7 @@ def stand_ins(monkeypatch):
     for name, package in packages.items():
         monkeypatch.setitem(sys.modules, name, package)
 
-    def from_function(function, input_signature, opset, output_path):
+    def from_function(function, input_signature, opset, custom_op_handlers, output_path):
         if behaviour.error is not None:
             raise behaviour.error
         behaviour.function, behaviour.names = function, [spec.name for spec in input_signature]

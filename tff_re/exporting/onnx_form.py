@@ -64,7 +64,10 @@ def write_onnx(path: Path, form: Form, model_name: str) -> None:
     problem = None
     try:
         with _quiet():
-            tf2onnx.convert.from_function(function, input_signature=specs, opset=_OPSET, output_path=str(path))
+            handlers = {"Erfc": (_write_erfc, [])}
+            tf2onnx.convert.from_function(
+                function, input_signature=specs, opset=_OPSET, custom_op_handlers=handlers, output_path=str(path)
+            )
             answers = onnx_core(path, form.at_once)(form.probes().arrays)
     except OSError:
         raise
@@ -83,6 +86,16 @@ def write_onnx(path: Path, form: Form, model_name: str) -> None:
     if form.tokenizer is not None:
         text = form.tokenizer.backend_tokenizer.to_str(pretty=True)
         (path.parent / TOKENIZER_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def _write_erfc(graph: Any, node: Any, name: str, _arguments: list) -> None:
+    """1 - erf(x) in place of erfc(x), which TensorFlow 2.21 has in its gelu and ONNX does not have."""
+    shape, dtype = graph.get_shape(node.output[0]), graph.get_dtype(node.output[0])
+    erf = graph.make_node("Erf", [node.input[0]])
+    one = graph.make_const(f"{name}/one", np.array(1, np.float32))
+    graph.remove_node(name)
+    inputs = [one.output[0], erf.output[0]]
+    graph.make_node("Sub", inputs, name=name, outputs=node.output, shapes=[shape], dtypes=[dtype])
 
 
 def onnx_core(path: Path, at_once: int | None) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
@@ -131,7 +144,7 @@ def _quiet():
 _USE = """## Use with onnxruntime
 
 ```python
-
+import json
 import numpy as np
 import onnxruntime
 {arrays}session = onnxruntime.InferenceSession("{file}")
@@ -182,7 +195,7 @@ _PLAIN_TEXT = (
     " A special piece that a text spells out, such as `[SEP]`, is plain text to the SavedModel and to tff-re; "
     f"`{TOKENIZER_FILE}` reads it as the piece."
 )
-_LONG_TEXT = " It has to fit into the model's length; the SavedModel cuts a longer text around the mentions."
+_LONG_TEXT = " A text has to fit into the model's length; the SavedModel cuts a longer one around the mentions."
 
 
 def use(description: Mapping[str, Any]) -> str:
