@@ -27,7 +27,7 @@ needs_onnx = pytest.mark.skipif(
 
 QUICK = ("vectors", "words", "text pieces")
 SLOW = (
-    *("characters", "word presence", "lstm of words", "relations of words", "lstm of relations", "word pieces"),
+    *("characters", "word presence", "lstm of words", "lstm of relations", "word pieces"),
     *("word pieces, cls_entities_sum", "word pieces, entity_max", "word pieces, entity_start"),
     *("blinded word pieces", "word pieces of DistilBERT", "text pieces of DistilBERT, their mean"),
     *("frozen layers", "text pieces behind frozen layers", "text pieces with LoRA"),
@@ -55,6 +55,16 @@ def test_the_card_s_program_gives_the_saved_model_s_answer(kind):
     check_digests(folder, ("model.onnx",))
     assert (folder / "tokenizer.json").exists() == (kind not in ("vectors", "words", *SLOW[:3]))
     assert_without(folder, str(folder.parent))
+
+
+@needs_onnx
+def test_a_model_that_tf2onnx_does_not_take_is_refused(tmp_path):
+    """Its maxima over segments."""
+    with pytest.raises(
+        ExportError, match=r"model.onnx cannot be written of this pcnn model \(\w+\); leave --onnx out$"
+    ):
+        export_model(tmp_path / "a", **arguments("relations of words"), formats="saved_model", onnx=True)
+    assert list(tmp_path.iterdir()) == []
 
 
 @needs_onnx

@@ -133,19 +133,19 @@ def export_model(
     places.check_folder(folder, details, overwrite)
     options = in_float32(model_options)
     trained = _Trained(kind.form, model_name, inputs, labels, weights, encoding, probes)
-    form = trained.form(options)
+    exported = trained.exported(options)
     with places.new_folder(folder) as draft:
-        half = _write_forms(draft, form, formats, quantise, tflite, model_name if onnx else None)
+        half = _write_forms(draft, exported, formats, quantise, tflite, model_name if onnx else None)
         labelled = probes if all(hasattr(probe, "label") for probe in probes) else ()
-        forms = verified(draft, form, half, labelled, labels, details.get("threshold", DEFAULT_THRESHOLD))
-        description = _description(model_name, options, form, labels, forms, details)
+        forms = verified(draft, exported, half, labelled, labels, details.get("threshold", DEFAULT_THRESHOLD))
+        description = _description(model_name, options, exported, labels, forms, details)
         if options != model_options:
-            description["precision"] = _precision(form, trained.form(model_options), model_options, labelled)
+            description["precision"] = _precision(exported, trained.exported(model_options), model_options, labelled)
         uses = [*kind.uses(description), *([onnx_form.use(description)] if onnx else [])]
         if huggingface:
-            trained.write_huggingface(draft, options, form.probes().arrays, description)
+            trained.write_huggingface(draft, options, exported.probes().arrays, description)
             uses.append(hugging_face.NOTE)
-        _write_texts(draft, description, labels, form.encoding_json, card(description, labels, uses), files or {})
+        _write_texts(draft, description, labels, exported.encoding_json, card(description, labels, uses), files or {})
         write_digests(draft)
         _check_written(draft, trust)
     return folder
@@ -163,7 +163,7 @@ class _Trained:
     encoding: Any
     probes: Sequence[Any]
 
-    def form(self, options: Any) -> Form:
+    def exported(self, options: Any) -> Form:
         """What is written of it, computed with these options of the model."""
         built = _models(self.form_of, self.model_name, options, self.inputs, len(self.labels), self.weights)
         return self.form_of(*built, self.inputs, self.encoding, self.probes)
@@ -184,7 +184,7 @@ class _Trained:
 
 
 def _description(
-    model_name: str, options: Any, form: Form, labels: list[str], forms: Mapping[str, Any], details: Any
+    model_name: str, options: Any, exported: Form, labels: list[str], forms: Mapping[str, Any], details: Any
 ) -> dict[str, Any]:
     """What export.json says; `forms`: what was measured on the files."""
     return {
@@ -192,8 +192,8 @@ def _description(
         "format_version": FORMAT_VERSION,
         "model": model_name,
         "model_options": _options(options),
-        "input": dict(form.source),
-        "arrays": list(form.core_specs),
+        "input": dict(exported.source),
+        "arrays": list(exported.core_specs),
         "classes": len(labels),
         "forms": forms,
         "details": details,
@@ -201,27 +201,27 @@ def _description(
     }
 
 
-def _precision(form: Form, as_trained: Form, model_options: Any, samples: Sequence[Any]) -> dict[str, Any]:
+def _precision(exported: Form, as_trained: Form, model_options: Any, samples: Sequence[Any]) -> dict[str, Any]:
     """What export.json says of a model that was trained in another precision than the exported one."""
     precisions = {"trained": model_options.precision, "exported": EXPORTED_PRECISION}
-    return precisions | difference_of_precisions(form, as_trained, samples)
+    return precisions | difference_of_precisions(exported, as_trained, samples)
 
 
 def _write_forms(
-    draft: Path, form: Form, formats: str, quantise: str | None, tflite: bool, for_onnx: str | None
+    draft: Path, exported: Form, formats: str, quantise: str | None, tflite: bool, for_onnx: str | None
 ) -> Any:
     """Writes the models; returns the quantised core, or None. `for_onnx`: the model's name; None: without ONNX."""
-    half, half_weights = form.halved() if quantise else (None, None)  # first: it refuses weights beyond float16
+    half, half_weights = exported.halved() if quantise else (None, None)  # first: it refuses weights beyond float16
     if formats != "saved_model":
-        save_keras(form.keras_model, draft / KERAS_FILE)
+        save_keras(exported.keras_model, draft / KERAS_FILE)
     if formats != "keras":
-        write_saved_model(draft / SAVED_MODEL_FOLDER, form.endpoints(form.core), form.resources)
+        write_saved_model(draft / SAVED_MODEL_FOLDER, exported.endpoints(exported.core), exported.resources)
     if half is not None:
-        write_saved_model(draft / FLOAT16_FOLDER, form.endpoints(half), [half_weights, *form.tables])
+        write_saved_model(draft / FLOAT16_FOLDER, exported.endpoints(half), [half_weights, *exported.tables])
     if tflite:
-        write_tflite(draft / TFLITE_FILE, form.small_core, form.core_specs)
+        write_tflite(draft / TFLITE_FILE, exported.small_core, exported.core_specs)
     if for_onnx is not None:
-        onnx_form.write_onnx(draft / ONNX_FILE, form, for_onnx)
+        onnx_form.write_onnx(draft / ONNX_FILE, exported, for_onnx)
     return half
 
 

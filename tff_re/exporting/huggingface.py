@@ -210,7 +210,7 @@ with torch.no_grad():
 print(model.config.id2label[int(probabilities[0].argmax())], float(probabilities[0].max()))
 ```
 
-The classifier is linear and reads the encoder's last outputs {of}, without a pooler in between. That is the
+The classifier is linear and reads the encoder's last outputs {where}, without a pooler in between. That is the
 classifier of `AutoModelForTokenClassification`; `AutoModelForSequenceClassification` puts a layer of its own before it
 and does not fit. `AutoModel` loads the encoder only.
 """
@@ -283,7 +283,7 @@ def _card(
     """The export's card with a section on use of its own."""
     if isinstance(options, text_encoder.Options):
         pooled, where = _POOLED[options.pooling]
-        use = _TEXTS.format(pooled=pooled, of=where)
+        use = _TEXTS.format(pooled=pooled, where=where)
     elif isinstance(options, sentence_encoder.Options):
         use = _mentions(encoding, options, head)
     else:

@@ -44,22 +44,22 @@ def require_packages() -> None:
             raise ExportError(f"{ONNX_FILE} needs the package {name}, which {problem}; run: pip install {words}")
 
 
-def write_onnx(path: Path, form: Form, model_name: str) -> None:
+def write_onnx(path: Path, exported: Form, model_name: str) -> None:
     """Writes a form's logits and probabilities, and its tokenizer beside them if it has one.
 
-    The outputs are `logits` and `probabilities`, float32 [B, C]; the inputs those of `form.core_specs`.
+    The outputs are `logits` and `probabilities`, float32 [B, C]; the inputs those of `exported.core_specs`.
 
     Raises:
       ExportError: tf2onnx or onnxruntime cannot take the model, or onnxruntime's logits differ from those of Keras by
-        more than 1e-5 of the largest one.
+        more than 1e-5 of the largest logit (more than `exported.tolerance` of it).
     """
     import tf2onnx
 
     def outputs(*arrays):
-        logits = form.logits(dict(zip(form.core_specs, arrays, strict=True)))
+        logits = exported.logits(dict(zip(exported.core_specs, arrays, strict=True)))
         return {"logits": logits, "probabilities": tf.nn.softmax(logits)}
 
-    specs = [tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in form.core_specs.items()]
+    specs = [tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in exported.core_specs.items()]
     function = tf.function(outputs, input_signature=specs, autograph=False)
     problem = None
     try:
@@ -68,23 +68,23 @@ def write_onnx(path: Path, form: Form, model_name: str) -> None:
             tf2onnx.convert.from_function(
                 function, input_signature=specs, opset=_OPSET, custom_op_handlers=handlers, output_path=str(path)
             )
-            answers = onnx_core(path, form.at_once)(form.probes().arrays)
+            answers = onnx_core(path, exported.at_once)(exported.probes().arrays)
     except OSError:
         raise
     except Exception as error:  # whatever the converter and the runtime meet
         problem = type(error).__name__
     if problem is not None:
         raise ExportError(f"{_refused(model_name)} ({problem}); leave --onnx out")
-    expected = form.logits({n: tf.constant(v) for n, v in form.probes().arrays.items()}).numpy()
+    expected = exported.logits({n: tf.constant(v) for n, v in exported.probes().arrays.items()}).numpy()
     largest = float(np.abs(expected).max())
     difference = float(np.abs(answers["logits"] - expected).max())
-    if not difference <= form.tolerance * max(largest, TOLERANCE):  # a NaN has to fail
+    if not difference <= exported.tolerance * max(largest, TOLERANCE):  # a NaN has to fail
         raise ExportError(
             f"{_refused(model_name)}: onnxruntime's logits differ from those of Keras by {difference:.2g}, the largest "
             f"logit is {largest:.2g}; leave --onnx out"
         )
-    if form.tokenizer is not None:
-        text = form.tokenizer.backend_tokenizer.to_str(pretty=True)
+    if exported.tokenizer is not None:
+        text = exported.tokenizer.backend_tokenizer.to_str(pretty=True)
         (path.parent / TOKENIZER_FILE).write_text(text + "\n", encoding="utf-8")
 
 
@@ -92,9 +92,9 @@ def _write_erfc(graph: Any, node: Any, name: str, _arguments: list) -> None:
     """1 - erf(x) in place of erfc(x), which TensorFlow 2.21 has in its gelu and ONNX does not have."""
     shape, dtype = graph.get_shape(node.output[0]), graph.get_dtype(node.output[0])
     erf = graph.make_node("Erf", [node.input[0]])
-    one = graph.make_const(f"{name}/one", np.array(1, np.float32))
+    constant = graph.make_const(f"{name}/one", np.array(1, np.float32))
     graph.remove_node(name)
-    inputs = [one.output[0], erf.output[0]]
+    inputs = [constant.output[0], erf.output[0]]
     graph.make_node("Sub", inputs, name=name, outputs=node.output, shapes=[shape], dtypes=[dtype])
 
 
