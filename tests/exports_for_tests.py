@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -226,13 +226,23 @@ def with_weights(model, weights):
     return model
 
 
-def printed_by_the_card(folder: Path, *files: Path) -> list[tuple]:
-    """Runs the examples of a model card and returns what they print; `files` have the names used in the card."""
+KNOWN_WORDS = {"Aspirin": "drug", "COX-2": "gene"}
+"""What the examples on cards mention -> pieces of the tests' encoders, with which the examples are short enough."""
+
+
+def printed_by_the_card(folder: Path, *files: Path, words: Mapping[str, str] | None = None) -> list[tuple]:
+    """Runs the examples of a model card and returns what they print; `files` have the names used in the card.
+
+    `words`: words of the examples -> others in their place.
+    """
     printed: list[tuple] = []
-    paths = {name: folder / name for name in ("model.keras", "saved_model", "labels.json")}
+    names = ("model.keras", "saved_model", "model.onnx", "labels.json", "encoding.json", "tokenizer.json")
+    paths = {name: folder / name for name in names}
     paths.update({file.name: file for file in files} | {".": folder})
     for block in (folder / "README.md").read_text("utf-8").split("```python\n")[1:]:
         code = block.split("```")[0]
+        for word, other in (words or {}).items():
+            code = code.replace(word, other)
         for name, path in paths.items():
             code = code.replace(f'"{name}"', repr(str(path)))
         exec(code, {"print": lambda *values: printed.append(values)})

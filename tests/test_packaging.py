@@ -16,6 +16,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from computations.stack import KERAS, PACKAGES, STACK
+from tff_re.exporting import onnx_form
 
 ROOT = pathlib.Path(__file__).parents[1]
 OURS = ("tff_re", "computations", "datasets")
@@ -26,7 +27,7 @@ PROMISED = re.findall(r"Python :: (3\.\d+)$", SETUP["metadata"]["classifiers"], 
 # Declared for other packages; a comment in setup.cfg says which.
 NOT_IMPORTED = {"setuptools", KERAS, "tensorflow-hub" if STACK == "tff" else "tensorboard"}
 # Imported only when a run asks for them: module -> the package, which an extra declares.
-OPTIONAL = {"mlflow": "mlflow-skinny", "wandb": "wandb"}
+OPTIONAL = {"mlflow": "mlflow-skinny", "wandb": "wandb", **{name: name for name in onnx_form.PACKAGES}}
 # Several packages share the name `google`.
 NAMESPACES = {"google.protobuf": "protobuf"}
 # Run by file name, next to the module that it imports.
@@ -105,6 +106,14 @@ def test_optional_packages_are_in_an_extra():
     extras = "\n".join(SETUP["options.extras_require"].values())
     declared = {Requirement(line).name for line in extras.split("\n") if line and not line.startswith("#")}
     assert set(OPTIONAL.values()) <= declared
+
+
+def test_optional_packages_are_declared_and_the_advice_names_what_is_declared():
+    extra = [Requirement(line) for line in SETUP["options.extras_require"]["onnx"].split("\n") if line]
+    of_this_python = {wanted.name: wanted for wanted in extra if wanted.marker is None or wanted.marker.evaluate()}
+    advised = {name: Requirement(requirement) for name, requirement in onnx_form.PACKAGES.items()}
+    assert of_this_python.keys() == advised.keys()
+    assert all(of_this_python[name].specifier == advised[name].specifier for name in advised)
 
 
 def imported_names(path: pathlib.Path) -> set[str]:

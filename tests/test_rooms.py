@@ -325,7 +325,7 @@ VAGUE_NAMES = {
     ("computations.client_work", "form"): 3,
     ("datasets.documents", "form"): 7,
     ("datasets.partition", "form"): 12,
-    ("tff_re.exporting", "form"): 76,
+    ("tff_re.exporting", "form"): 60,
     ("tff_re.runs", "form"): 3,
     ("tff_re.runtime", "form"): 23,
     ("tff_re.runtime", "given"): 7,

@@ -205,6 +205,8 @@ def export(
     formats: str = "both",
     quantise: str | None = None,
     tflite: bool = False,
+    onnx: bool = False,
+    huggingface: bool = False,
     adapter_only: bool = False,
     last: bool = False,
     overwrite: bool = False,
@@ -220,6 +222,8 @@ def export(
       formats: `keras`, `saved_model` or `both`.
       quantise: `float16` for a second SavedModel of half the size.
       tflite: whether model.tflite is written too.
+      onnx: whether model.onnx is written too, with the tokenizer next to it; needs the extra `onnx` of setup.cfg.
+      huggingface: whether a folder of the encoder is written too, which `transformers` loads with PyTorch.
       adapter_only: whether the adapter alone is written, as safetensors; `adapter` in the run's folder by default.
       last: the weights of the last round, also where a round was chosen on dev.
       overwrite: whether an older export of the run is replaced.
@@ -237,10 +241,13 @@ def export(
     if adapter_only:
         from tff_re.exporting.export_adapter import export_adapter
 
-        if formats != "both" or quantise or tflite:
-            raise UserError("an adapter is written in one form; leave the format, quantise and tflite out")
+        if formats != "both" or quantise or tflite or onnx or huggingface:
+            raise UserError(
+                "an adapter is written in one form; leave the format, quantise, tflite, onnx and huggingface out"
+            )
         return export_adapter(Path(run), None if out is None else Path(out), overwrite, where, runtime, **ways)
     options = {"formats": formats, "quantise": quantise, "tflite": tflite, **ways}
+    options |= {"onnx": onnx, "huggingface": huggingface}
     return export_run(Path(run), None if out is None else Path(out), overwrite, where, runtime, **options)
 
 

@@ -145,7 +145,8 @@ def test_what_encoders_hold_is_listed_and_nothing_more_is():
     for kind in KINDS:
         for folder in (export_of(kind) / name for name in FORMS if (export_of(kind) / name).is_dir()):
             seen |= operations(saved(folder).meta_graphs[0].graph_def)
-    assert sorted(OPERATIONS - seen) == [], "listed, but in no export"
+    of_one_stack = {"Erfc"}  # in the gelu of TensorFlow 2.21
+    assert sorted(OPERATIONS - seen - of_one_stack) == [], "listed, but in no export"
 
 
 STATEFUL = {

@@ -24,6 +24,8 @@ from tff_re.cli.display import say
 )
 @click.option("--quantise", type=click.Choice(["float16"]), help="Write a second SavedModel with weights in 16 bits.")
 @click.option("--tflite", is_flag=True, help="Write model.tflite too: encoded inputs, weights in 8 bits.")
+@click.option("--onnx", is_flag=True, help="Write model.onnx too: encoded inputs, the tokenizer next to it.")
+@click.option("--huggingface", is_flag=True, help="Write a folder of the encoder too that transformers loads.")
 @click.option("--adapter-only", is_flag=True, help="Write the adapter alone, as safetensors [default: RUN/adapter].")
 @options.last
 @options.data

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from computations.stack import KERAS
 from tff_re.exporting.layout import (
@@ -17,9 +17,6 @@ from tff_re.exporting.layout import (
     SAVED_MODEL_FOLDER,
     TFLITE_FILE,
 )
-
-if TYPE_CHECKING:
-    from tff_re.exporting.kind import Kind
 
 _KERAS_IMPORTS, _LOAD_KERAS = {
     "keras": ("", "tf.keras.models.load_model"),
@@ -100,13 +97,13 @@ print(probabilities.shape)  # {shape}
 """
 
 
-def card(description: Mapping[str, Any], labels: Sequence[str], kind: Kind) -> str:
+def card(description: Mapping[str, Any], labels: Sequence[str], uses: Sequence[str]) -> str:
     """The card in Markdown.
 
     Args:
       description: what export.json holds.
       labels: the classes.
-      kind: of the inputs.
+      uses: the sections on use, in Markdown.
     """
     details, precision = description["details"], description.get("precision")
     title, version = details.get("recipe") or description["model"], description["versions"]["tff-re"]
@@ -119,7 +116,7 @@ def card(description: Mapping[str, Any], labels: Sequence[str], kind: Kind) -> s
         _metrics(details.get("metrics"), details.get("exported_metrics"), precision),
         _forms(description.get("forms")),
         _precision(precision),
-        *kind.uses(description),
+        *uses,
     ]
     names = "\n".join(f"{number}. {_plain(label)}" for number, label in enumerate(labels))
     parts.append(f"## Classes\n\nNumbers are places in `probabilities`.\n\n{names}")

@@ -12,7 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from tff_re.exporting.forms import Core, Form
-from tff_re.exporting.layout import FLOAT16_FOLDER, KERAS_FILE, SAVED_MODEL_FOLDER, TFLITE_FILE
+from tff_re.exporting.layout import FLOAT16_FOLDER, KERAS_FILE, ONNX_FILE, SAVED_MODEL_FOLDER, TFLITE_FILE
+from tff_re.exporting.onnx_form import onnx_core
 from tff_re.exporting.places import ExportError
 from tff_re.exporting.quantised import tflite_core
 
@@ -51,6 +52,8 @@ def verified(
         answers[KERAS_FILE] = [keras_model(keras_inputs, training=False)["probabilities"].numpy()]
     for name, signatures in saved.items():
         answers[name] = [_answer(signatures[call], inputs) for call, inputs in probes.calls.items()]
+    if (draft / ONNX_FILE).exists():
+        answers[ONNX_FILE] = [onnx_core(draft / ONNX_FILE, form.at_once)(probes.arrays)["probabilities"]]
     runs = dict.fromkeys(answers, whole)  # they are the same function
     if FLOAT16_FOLDER in answers:
         runs[FLOAT16_FOLDER] = _batches(half, form.at_once)

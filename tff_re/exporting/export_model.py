@@ -13,6 +13,7 @@ import os
 import platform
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ import tensorflow as tf
 from computations.stack import DISTRIBUTION, KERAS
 from datasets.errors import DataError
 from tff_re import __version__, models
-from tff_re.exporting import places
+from tff_re.exporting import huggingface as hugging_face
+from tff_re.exporting import onnx_form, places
 from tff_re.exporting.card import card
 from tff_re.exporting.checks import difference_of_precisions, verified
 from tff_re.exporting.digests import write_digests
@@ -39,14 +41,17 @@ from tff_re.exporting.layout import (
     FORMAT_VERSION,
     KERAS_FILE,
     LABELS_FILE,
+    ONNX_FILE,
     SAVED_MODEL_FOLDER,
     TFLITE_FILE,
 )
 from tff_re.exporting.places import ExportError
 from tff_re.exporting.prediction import FORMS, look_at
 from tff_re.exporting.quantised import write_tflite
-from tff_re.models.inputs import trained_in_parts
+from tff_re.models.encoders import EncoderModel
+from tff_re.models.inputs import pieces_of, trained_in_parts
 from tff_re.models.keras_files import forget_layer_names, save_keras
+from tff_re.models.pretrained import source_of
 from tff_re.tasks.pair_metrics import DEFAULT_THRESHOLD
 
 FORMATS = ("both", "keras", "saved_model")
@@ -79,10 +84,12 @@ def export_model(
     formats: str = "both",
     quantise: str | None = None,
     tflite: bool = False,
+    onnx: bool = False,
+    huggingface: bool = False,
     overwrite: bool = False,
     trust: bool = False,
 ) -> Path:
-    """Writes a trained model as `model.keras`, as a SavedModel and as the JSON files that explain them.
+    """Writes a trained model as `model.keras`, as a SavedModel and as JSON files that explain them; returns the folder.
 
     What the SavedModel takes is said by the form of each kind of input (`tff_re.exporting.kinds`). All give
     {"probabilities": float32 [B, C]}, documents [D, P, R]. The written files are loaded again and compared with the
@@ -107,13 +114,12 @@ def export_model(
       files: Further files of text to lay beside, name to content.
       formats: `keras`, `saved_model` or `both`.
       quantise: `float16`: a second SavedModel with weights stored in 16 bits; None: none.
-      tflite: whether model.tflite is written too: encoded inputs of one text, weights in 8 bits.
+      tflite, onnx: whether model.tflite (encoded inputs of one text, weights in 8 bits) and model.onnx (encoded inputs,
+        with the tokenizer next to it) are written too.
+      huggingface: whether a folder of the encoder is written too, which `transformers` loads with PyTorch.
       overwrite: Whether an older export may be replaced. One of another `run` never is.
       trust: Whether a SavedModel is written whose graph holds operations that `load_export` refuses without `trust`;
         a line on standard error says so.
-
-    Returns:
-      The folder.
 
     Raises:
       ExportError: the arguments do not fit each other, the folder is taken or cannot be written, or the exported model
@@ -122,30 +128,63 @@ def export_model(
     folder = Path(os.path.realpath(folder))
     details = _json_value(details, "details")
     labels = [str(name) for name in label_names]
-    kind = _check_arguments(model_name, inputs, labels, formats, quantise, tflite)
-    form_of = kind.form
-    form_of.check(inputs, encoding)
+    kind = _check_arguments(model_name, inputs, labels, formats, quantise, tflite, onnx, huggingface)
+    kind.form.check(inputs, encoding)
     places.check_folder(folder, details, overwrite)
     options = in_float32(model_options)
-    form = form_of(*_models(form_of, model_name, options, inputs, len(labels), weights), inputs, encoding, probes)
+    trained = _Trained(kind.form, model_name, inputs, labels, weights, encoding, probes)
+    exported = trained.exported(options)
     with places.new_folder(folder) as draft:
-        half = _write_forms(draft, form, formats, quantise, tflite)
+        half = _write_forms(draft, exported, formats, quantise, tflite, model_name if onnx else None)
         labelled = probes if all(hasattr(probe, "label") for probe in probes) else ()
-        forms = verified(draft, form, half, labelled, labels, details.get("threshold", DEFAULT_THRESHOLD))
-        description = _description(model_name, options, form, labels, forms, details)
+        forms = verified(draft, exported, half, labelled, labels, details.get("threshold", DEFAULT_THRESHOLD))
+        description = _description(model_name, options, exported, labels, forms, details)
         if options != model_options:
-            as_trained = _models(form_of, model_name, model_options, inputs, len(labels), weights)
-            measured = difference_of_precisions(form, form_of(*as_trained, inputs, encoding, probes), labelled)
-            precisions = {"trained": model_options.precision, "exported": EXPORTED_PRECISION}
-            description["precision"] = precisions | measured
-        _write_texts(draft, description, labels, form.encoding_json, card(description, labels, kind), files or {})
+            description["precision"] = _precision(exported, trained.exported(model_options), model_options, labelled)
+        uses = [*kind.uses(description), *([onnx_form.use(description)] if onnx else [])]
+        if huggingface:
+            trained.write_huggingface(draft, options, exported.probes().arrays, description)
+            uses.append(hugging_face.NOTE)
+        _write_texts(draft, description, labels, exported.encoding_json, card(description, labels, uses), files or {})
         write_digests(draft)
         _check_written(draft, trust)
     return folder
 
 
+@dataclass(frozen=True)
+class _Trained:
+    """A trained model: arguments of `export_model` with the form of their kind."""
+
+    form_of: type[Form]
+    model_name: str
+    inputs: Any
+    labels: list[str]
+    weights: Any
+    encoding: Any
+    probes: Sequence[Any]
+
+    def exported(self, options: Any) -> Form:
+        """What is written of it, computed with these options of the model."""
+        built = _models(self.form_of, self.model_name, options, self.inputs, len(self.labels), self.weights)
+        return self.form_of(*built, self.inputs, self.encoding, self.probes)
+
+    def write_huggingface(
+        self, draft: Path, options: Any, arrays: Mapping[str, np.ndarray], description: dict[str, Any]
+    ) -> None:
+        """Writes the folder of an EncoderModel; the arguments are those of `huggingface.write_folder`."""
+        model, inputs = models.MODELS[self.model_name], self.form_of.model_inputs(self.inputs)
+        classes, pieces = len(self.labels), pieces_of(inputs)
+        if trained_in_parts(inputs):
+            whole = model.finished(options, inputs, classes, self.weights)
+        else:
+            whole = model.build(options, inputs, classes)
+            _assign(whole, self.weights, "trained")
+        source = source_of(options, pieces)
+        hugging_face.write_folder(draft, whole, options, source, self.encoding, self.labels, arrays, description)
+
+
 def _description(
-    model_name: str, options: Any, form: Form, labels: list[str], forms: Mapping[str, Any], details: Any
+    model_name: str, options: Any, exported: Form, labels: list[str], forms: Mapping[str, Any], details: Any
 ) -> dict[str, Any]:
     """What export.json says; `forms`: what was measured on the files."""
     return {
@@ -153,8 +192,8 @@ def _description(
         "format_version": FORMAT_VERSION,
         "model": model_name,
         "model_options": _options(options),
-        "input": dict(form.source),
-        "arrays": list(form.core_specs),
+        "input": dict(exported.source),
+        "arrays": list(exported.core_specs),
         "classes": len(labels),
         "forms": forms,
         "details": details,
@@ -162,17 +201,27 @@ def _description(
     }
 
 
-def _write_forms(draft: Path, form: Form, formats: str, quantise: str | None, tflite: bool) -> Any:
-    """Writes the models; returns the quantised core, or None."""
-    half, half_weights = form.halved() if quantise else (None, None)  # first: it refuses weights beyond float16
+def _precision(exported: Form, as_trained: Form, model_options: Any, samples: Sequence[Any]) -> dict[str, Any]:
+    """What export.json says of a model that was trained in another precision than the exported one."""
+    precisions = {"trained": model_options.precision, "exported": EXPORTED_PRECISION}
+    return precisions | difference_of_precisions(exported, as_trained, samples)
+
+
+def _write_forms(
+    draft: Path, exported: Form, formats: str, quantise: str | None, tflite: bool, for_onnx: str | None
+) -> Any:
+    """Writes the models; returns the quantised core, or None. `for_onnx`: the model's name; None: without ONNX."""
+    half, half_weights = exported.halved() if quantise else (None, None)  # first: it refuses weights beyond float16
     if formats != "saved_model":
-        save_keras(form.keras_model, draft / KERAS_FILE)
+        save_keras(exported.keras_model, draft / KERAS_FILE)
     if formats != "keras":
-        write_saved_model(draft / SAVED_MODEL_FOLDER, form.endpoints(form.core), form.resources)
+        write_saved_model(draft / SAVED_MODEL_FOLDER, exported.endpoints(exported.core), exported.resources)
     if half is not None:
-        write_saved_model(draft / FLOAT16_FOLDER, form.endpoints(half), [half_weights, *form.tables])
+        write_saved_model(draft / FLOAT16_FOLDER, exported.endpoints(half), [half_weights, *exported.tables])
     if tflite:
-        write_tflite(draft / TFLITE_FILE, form.small_core, form.core_specs)
+        write_tflite(draft / TFLITE_FILE, exported.small_core, exported.core_specs)
+    if for_onnx is not None:
+        onnx_form.write_onnx(draft / ONNX_FILE, exported, for_onnx)
     return half
 
 
@@ -214,7 +263,7 @@ def _refusal(draft: Path, form: str, trust: bool) -> str | None:
     return None
 
 
-def _check_arguments(model_name, inputs, labels, formats, quantise, tflite) -> Kind:
+def _check_arguments(model_name, inputs, labels, formats, quantise, tflite, onnx, huggingface) -> Kind:
     """The kind of the inputs."""
     kind = kind_of(inputs)
     if model_name not in models.MODELS:
@@ -231,6 +280,15 @@ def _check_arguments(model_name, inputs, labels, formats, quantise, tflite) -> K
         )
     if tflite and not kind.form.for_tflite:
         raise ExportError("TFLite takes one text of a fixed size, which bags and documents are not; leave --tflite out")
+    if onnx and not kind.form.for_onnx:
+        raise ExportError(
+            f"{ONNX_FILE} takes single texts or vectors, which the bags and documents of this {model_name} model are "
+            "not; leave --onnx out"
+        )
+    if onnx:
+        onnx_form.require_packages()
+    if huggingface and not isinstance(models.MODELS[model_name], EncoderModel):
+        raise ExportError(f"this {model_name} model has no encoder for transformers to load; leave --huggingface out")
     return kind
 
 

@@ -49,6 +49,8 @@ def export_run(
     formats: str = "both",
     quantise: str | None = None,
     tflite: bool = False,
+    onnx: bool = False,
+    huggingface: bool = False,
     last: bool = False,
     builder_of: BuilderOf | None = None,
 ) -> Path:
@@ -57,8 +59,8 @@ def export_run(
     Where a round was chosen on dev, that round's weights are exported, unless `last`.
 
     A run's folder that may not be written is read through a copy; `out` has to lie elsewhere then. What is exported
-    computes in float32, and is checked on the run's test examples; `formats`, `quantise` and `tflite` are
-    `export_model`'s, `builder_of` is `open_run`'s.
+    computes in float32, and is checked on the run's test examples; `formats`, `quantise`, `tflite`,
+    `onnx` and `huggingface` are `export_model`'s, `builder_of` is `open_run`'s.
     """
     if out is None and not may_be_written(path):
         raise UserError(f"{path}: may not be written; give --out a folder elsewhere")
@@ -85,6 +87,8 @@ def export_run(
                 formats=formats,
                 quantise=quantise,
                 tflite=tflite,
+                onnx=onnx,
+                huggingface=huggingface,
                 overwrite=overwrite,
                 trust=data_paths.trust,
             )

@@ -50,6 +50,9 @@ class Form:
       core: encoded inputs -> probabilities, in the SavedModel.
       core_specs: its inputs.
       small_core: the same function for TFLite, which wants few kinds of operations.
+      logits: the same function without the softmax, for ONNX.
+      tokenizer: of a model of texts that are tokenized, as `transformers` has it; None: there is none.
+      for_onnx: whether ONNX can take the model; it has `logits` then.
       for_tflite: whether TFLite, which takes one text of a fixed size, can take the model.
       measure: what quantised forms are measured by, a key of `card.MEASURES`.
       unit: what it is measured on, in words; `sample_unit`: what its samples are.
@@ -66,9 +69,12 @@ class Form:
     core: Core
     core_specs: Mapping[str, tf.TensorSpec]
     small_core: Core
+    logits: Core
+    tokenizer: Any = None
     resources: Sequence[Any]
     tables: Sequence[Any] = ()
     tolerance: float = TOLERANCE
+    for_onnx: bool = True
     for_tflite: bool = True
     measure: str = "accuracy"
     unit: str = "examples"
@@ -142,6 +148,11 @@ class Form:
 def softmax_of(model: tf.keras.Model) -> Core:
     """The core of a model with `logits`."""
     return traced_once(lambda arrays: tf.nn.softmax(model(arrays, training=False)["logits"]))
+
+
+def logits_of(model: tf.keras.Model) -> Core:
+    """The model up to its logits."""
+    return traced_once(lambda arrays: model(arrays, training=False)["logits"])
 
 
 def traced_once(core: Core) -> Core:

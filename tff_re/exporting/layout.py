@@ -8,8 +8,11 @@ FORMAT_VERSION = 2
 
 DESCRIPTION_FILE, LABELS_FILE, ENCODING_FILE = "export.json", "labels.json", "encoding.json"
 CARD_FILE = "README.md"
-KERAS_FILE, TFLITE_FILE = "model.keras", "model.tflite"
+KERAS_FILE, TFLITE_FILE, ONNX_FILE = "model.keras", "model.tflite", "model.onnx"
 SAVED_MODEL_FOLDER, FLOAT16_FOLDER = "saved_model", "saved_model_float16"
+HUGGINGFACE_FOLDER = "huggingface"
+TOKENIZER_FILE = "tokenizer.json"
+"""As the library tokenizers writes it."""
 
 DEFAULT_SIGNATURE = "serving_default"
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 _GROUPS = {
     "arithmetic": """
 Abs AddN AddV2 ArgMax BatchMatMulV2 BiasAdd Bincount BitwiseAnd BlockLSTMV2 Cast Ceil Conv2D Cos Cumsum
-DenseBincount DepthwiseConv2dNative DivNoNan Einsum Erf Exp FloorDiv FloorMod Log MatMul Max Maximum Mean Min Minimum
-Mul Neg Pow Prod RealDiv Relu Rsqrt Sigmoid Sign Sin Softmax Softplus Sqrt SquaredDifference Sub Sum Tanh TopKV2
+DenseBincount DepthwiseConv2dNative DivNoNan Einsum Erf Erfc Exp FloorDiv FloorMod Log MatMul Max Maximum Mean Min
+Minimum Mul Neg Pow Prod RealDiv Relu Rsqrt Sigmoid Sign Sin Softmax Softplus Sqrt SquaredDifference Sub Sum Tanh TopKV2
 UnsortedSegmentMax UnsortedSegmentSum
 """,
     "comparisons": """

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from datasets.errors import DataError
 from datasets.text.tokenizer_tables import TokenizerTables, tables_of
-from tff_re.exporting.forms import HALF_TOLERANCE, Core, Form, Probes, require_same, softmax_of
+from tff_re.exporting.forms import HALF_TOLERANCE, Core, Form, Probes, logits_of, require_same, softmax_of
 from tff_re.exporting.places import MISFIT, NEEDED, ExportError
 from tff_re.exporting.quantised import signature_of
 from tff_re.models.inputs import pieces_of
@@ -42,12 +42,13 @@ class TokenizedForm(Form):
         if pieces is not inputs:
             self.tolerance = HALF_TOLERANCE
         self._encoding, self._probes, self._expected = encoding, list(probes), softmax_of(trained)
+        self.tokenizer = encoding.tokenizer
         served = plain if pieces.fixed is not None else trained  # an adapter is merged into its encoder
         forget_initial_values(plain)
         arrays = {name: tf.keras.Input(s.shape[1:], dtype=s.dtype, name=name) for name, s in pieces.specs.items()}
         probabilities = tf.keras.layers.Softmax(dtype="float32", name="probabilities")(plain(arrays)["logits"])
         self.keras_model = tf.keras.Model(arrays, {"probabilities": probabilities}, name=plain.name)
-        self.core, self.small_core = softmax_of(served), softmax_of(plain)
+        self.core, self.small_core, self.logits = softmax_of(served), softmax_of(plain), logits_of(plain)
         self.core_specs = pieces.specs
         self.resources = [served]
 

@@ -7,7 +7,6 @@ encoder stand beside them, so that an adapter with its encoder is a whole model.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,16 +18,15 @@ from safetensors.numpy import load_file, save
 
 from tff_re.errors import UserError
 from tff_re.models.adapters import LOW_RANK, NEW_ROWS, AdapterOptions, low_rank_layers
+from tff_re.models.fixed_weights import leaf_name
 from tff_re.models.inputs import HiddenInput, pieces_of
+from tff_re.models.torch_names import encoder_name, head_names, transposed
 
 WEIGHTS_FILE = "adapter_model.safetensors"
 CONFIG_FILE = "adapter_config.json"
 
 _PREFIX = "base_model.model."
-_LEAVES = {"lora_a": "lora_A.weight", "lora_b": "lora_B.weight", "beta": "bias", "bias": "bias"}
 _NEW_ROWS_NAME = f"{_PREFIX}embeddings.word_embeddings.{NEW_ROWS}"
-_TURNED = ("lora_a", "lora_b", "kernel")
-"""What PyTorch holds with its axes exchanged."""
 
 
 def weights_of(model: tf.keras.Model, inputs) -> dict[str, np.ndarray]:
@@ -39,7 +37,7 @@ def weights_of(model: tf.keras.Model, inputs) -> dict[str, np.ndarray]:
       inputs: its own, which behind frozen layers have the vectors of the new pieces.
     """
     named = {**_encoder_names(model.get_layer("encoder")), **_rest_names(model)}
-    arrays = {name: _turned(variable.read_value().numpy(), leaf) for name, (variable, leaf) in named.items()}
+    arrays = {name: transposed(variable.read_value().numpy(), leaf) for name, (variable, leaf) in named.items()}
     if isinstance(inputs, HiddenInput) and inputs.pieces.new_pieces:
         arrays[_NEW_ROWS_NAME] = inputs.new_rows
     return arrays
@@ -104,7 +102,7 @@ def _assign(folder: str, named: Mapping[str, tuple[tf.Variable, str]]) -> None:
     for name, (variable, leaf) in named.items():
         if name not in values:
             raise UserError(f"adapter {folder}: has no weight {name}; it is of another adapter, encoder or task")
-        value = _turned(values[name], leaf)
+        value = transposed(values[name], leaf)
         if value.shape != tuple(variable.shape):
             raise UserError(
                 f"adapter {folder}: weight {name} is {value.shape}, the recipe makes it {tuple(variable.shape)}; set "
@@ -155,25 +153,11 @@ def _encoder_names(encoder: tf.keras.layers.Layer) -> dict[str, tuple[tf.Variabl
     variables += [layer.lora_a for layer in low_rank_layers(encoder.part()) if id(layer.lora_a) not in known]
     named = {}
     for variable in variables:
-        path, _, leaf = encoder.tail(variable).rpartition("/")
-        path = re.sub(r"_[.]_[.]?", ".", path.replace("/", "."))
-        named[_NEW_ROWS_NAME if leaf == NEW_ROWS else f"{_PREFIX}{path}.{_LEAVES[leaf]}"] = (variable, leaf)
+        tail, leaf = encoder.tail(variable), leaf_name(variable)
+        named[_NEW_ROWS_NAME if leaf == NEW_ROWS else _PREFIX + encoder_name(tail)] = (variable, leaf)
     return named
 
 
 def _rest_names(model: tf.keras.Model) -> dict[str, tuple[tf.Variable, str]]:
-    """The same of the layers behind the encoder. A dense classifier has PyTorch's name and layout."""
-    named = {}
-    for layer in model.layers:
-        if layer.name == "encoder":
-            continue
-        for variable in layer.weights:
-            path, _, leaf = variable.name.removesuffix(":0").rpartition("/")
-            dense = leaf == "kernel" and len(variable.shape) == 2
-            name = f"{_PREFIX}{path.replace('/', '.')}.{'weight' if dense else leaf}"
-            named[name] = (variable, leaf if dense else "")
-    return named
-
-
-def _turned(value: np.ndarray, leaf: str) -> np.ndarray:
-    return np.ascontiguousarray(value.T if leaf in _TURNED else value)
+    """The same of the layers behind the encoder."""
+    return {_PREFIX + name: about for name, about in head_names(model).items()}

@@ -33,7 +33,7 @@ class BagForm(Form):
     """
 
     inputs = (BagInput,)
-    for_tflite = False
+    for_onnx = for_tflite = False
     unit, sample_unit = "bags", "sentences"
     at_once = None
 

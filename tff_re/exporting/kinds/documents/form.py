@@ -39,7 +39,7 @@ class DocumentForm(Form):
     """
 
     inputs = (DocumentInput,)
-    for_tflite = False
+    for_onnx = for_tflite = False
     measure, unit, sample_unit = "f1", "documents", "documents"
     at_once = 4
 

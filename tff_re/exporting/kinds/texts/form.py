@@ -41,6 +41,7 @@ class TextForm(Form):
         # Keras' own mean under a mask divides by zero for a text without words; the answer to it is a constant.
         has_words = tf.reduce_any(tf.not_equal(ids, 0), axis=-1, keepdims=True)
         logits = tf.where(has_words, logits, [float(value) for value in padding])
+        before_softmax = tf.keras.Model(ids, logits)
         known = tf.keras.Model(ids, tf.keras.layers.Softmax(name="probabilities")(logits), name=plain.name)
         text = tf.keras.Input([], dtype=tf.string, name="text")
         self._to_ids = tf.keras.layers.TextVectorization(
@@ -53,6 +54,7 @@ class TextForm(Form):
         outputs = {"probabilities": known(self._to_ids(text))}
         self.keras_model = stock(tf.keras.Model(text, outputs, name=plain.name + "_of_text"))
         self.core = self.small_core = lambda arrays: known(arrays["tokens"], training=False)
+        self.logits = lambda arrays: before_softmax(arrays["tokens"], training=False)
         self.core_specs, self.tables = inputs.specs, [self._to_ids]
         self.resources = [self.keras_model]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from tff_re.exporting.forms import Form, Probes, softmax_of, stock
+from tff_re.exporting.forms import Form, Probes, logits_of, softmax_of, stock
 from tff_re.exporting.layout import DEFAULT_SIGNATURE
 from tff_re.exporting.places import ExportError
 from tff_re.models.inputs import DenseInput
@@ -24,6 +24,7 @@ class VectorForm(Form):
         probabilities = tf.keras.layers.Softmax(name="probabilities")(plain({"x": x})["logits"])
         self.keras_model = stock(tf.keras.Model(x, {"probabilities": probabilities}, name=plain.name + "_of_vectors"))
         self.core = self.small_core = softmax_of(plain)
+        self.logits = logits_of(plain)
         self.core_specs, self.resources = inputs.specs, [plain]
 
     @staticmethod

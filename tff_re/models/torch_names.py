@@ -1,0 +1,63 @@
+"""PyTorch's names and layout of weights that Keras layers hold, for files that are read and for files that are written.
+
+The layers of `transformers` have the same names in both libraries; the last part of a weight's name differs.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import tensorflow as tf
+
+_LEAVES = {
+    **dict.fromkeys(("kernel", "gamma", "embeddings", "weight"), "weight"),
+    **dict.fromkeys(("beta", "bias"), "bias"),
+    "lora_a": "lora_A.weight",
+    "lora_b": "lora_B.weight",
+}
+"""The last part of a weight's name in Keras -> in PyTorch."""
+
+_TRANSPOSED = ("lora_a", "lora_b", "kernel")
+"""What PyTorch holds with its axes exchanged."""
+
+_NUMBER = re.compile(r"_[.]_[.]?")
+"""Around the number of a layer in a list, in Keras."""
+
+
+def encoder_name(tail: str) -> str:
+    """PyTorch's name of an encoder's weight, such as `encoder.layer.0.output.dense.weight`.
+
+    Args:
+      tail: the name in Keras behind that of the encoder's main layer (`Adaptable.tail`).
+
+    Raises:
+      KeyError: a weight of this kind is not known; the key is the last part of its name.
+    """
+    path, _, leaf = tail.rpartition("/")
+    return f"{_NUMBER.sub('.', path.replace('/', '.'))}.{_LEAVES[leaf]}"
+
+
+def head_names(model: tf.keras.Model) -> dict[str, tuple[tf.Variable, str]]:
+    """PyTorch's name -> (variable, what `transposed` takes) of all layers but `encoder`.
+
+    A dense layer has PyTorch's name and layout, other layers keep theirs.
+    """
+    named = {}
+    for layer in model.layers:
+        if layer.name == "encoder":
+            continue
+        for variable in layer.weights:
+            path, _, leaf = variable.name.removesuffix(":0").rpartition("/")
+            dense = leaf == "kernel" and len(variable.shape) == 2
+            named[f"{path.replace('/', '.')}.{'weight' if dense else leaf}"] = (variable, leaf if dense else "")
+    return named
+
+
+def transposed(value: np.ndarray, leaf: str) -> np.ndarray:
+    """The array in the other library's layout; the same function goes both ways.
+
+    Args:
+      leaf: the last part of the weight's name in Keras.
+    """
+    return np.ascontiguousarray(value.T if leaf in _TRANSPOSED else value)
