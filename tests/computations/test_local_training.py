@@ -402,7 +402,7 @@ def graphs(message):
             value.Unpack(graph)
             yield graph
         elif field.message_type is not None:
-            for part in value if field.label == field.LABEL_REPEATED else [value]:
+            for part in [value] if hasattr(value, "ListFields") else value:
                 yield from graphs(part)
 
 
