@@ -1,4 +1,4 @@
-"""One worker for all tests that run federated computations, and a check at the end that none still runs.
+"""One runtime for all tests that run federated computations, and a check at the end that no worker still runs.
 
 The run's temporary files are in one folder, see `tests/session_folder.py`.
 """
@@ -60,11 +60,10 @@ def session_mark():
 
 @pytest.fixture(scope="session")
 def runtime(session_mark, tmp_path_factory):
-    """The open runtime of the session: TFF's own worker where there is one, started by the first test that asks."""
-    from tff_re.runtime import open_runtime
+    """The open runtime of the session: the default one."""
+    from tff_re.runtime import DEFAULT_RUNTIME, open_runtime
 
-    name, threads = ("local", "max_concurrent_computation_calls") if STACK == "tff" else ("in-process", "threads")
-    with open_runtime(name, log_path=tmp_path_factory.mktemp("runtime") / "worker.log", **{threads: 2}) as opened:
+    with open_runtime(DEFAULT_RUNTIME, log_path=tmp_path_factory.mktemp("runtime") / "log", threads=2) as opened:
         yield opened
 
 

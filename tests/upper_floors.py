@@ -79,6 +79,7 @@ def share_computations(monkeypatch, runtime=None, *, plots: bool = False, pictur
     from tff_re.comparison import outcome
     from tff_re.runs import experiment, finished, results, setup
     from tff_re.runtime import open_runtime
+    from tff_re.sites import experiments  # noqa: F401  (derives a class from the one that is replaced)
 
     shared = builder()
     for module in (experiment, finished, setup):

@@ -242,7 +242,14 @@ def test_mlflow_gets_numbers(here, plain, tmp_path, install, monkeypatch):
 def test_the_seed_of_a_private_run_stays_here(here, tmp_path, install):
     written = install(wandb=WANDB)
     private = ("algorithm={name='fedavgs', learning_rate=0.05}", "privacy={clip=0.5, noise_multiplier=1.0}")
-    run(tmp_path / "run", here, "track.sinks=['wandb']", *private, "training.sampling='poisson'")
+    run(
+        tmp_path / "run",
+        here,
+        "track.sinks=['wandb']",
+        *private,
+        "training.sampling='poisson'",
+        "evaluation.train_split=false",
+    )
     first, *rounds, _ = written()
     assert first["options"]["name"] == "fedavgs" and "seed" not in first["options"]["config"]
     assert of_rounds(rounds) == in_metrics(tmp_path / "run")
@@ -276,16 +283,18 @@ def test_a_service_that_fails_costs_one_line(here, plain, tmp_path, install, cap
     source, reason = BROKEN[how]
     install(wandb=source)
     monkeypatch.setattr(tracker, "SECONDS_AT_END", 1.0 if how == "hangs" else 30.0)
-    before, began = threading.active_count(), time.monotonic()
+    began = time.monotonic()
     run(tmp_path / "run", here, "track.sinks=['wandb', 'json']")
-    assert time.monotonic() - began < 25
+    assert time.monotonic() - began < 120, "the service hangs for 600 s"
     line = f"track: wandb {reason}; this run is not tracked there any more"
     assert capfd.readouterr().err == f"tff-re: {line}\n"
     assert line in (tmp_path / "run" / "run.log").read_text("utf-8")
     assert (tmp_path / "run" / "metrics.csv").read_bytes() == (plain / "metrics.csv").read_bytes()
     assert without_seconds(rounds_of(tmp_path / "run")) == read_history(RunFolder(plain))
-    time.sleep(0.1)
-    assert threading.active_count() <= before
+    deadline = time.monotonic() + 10
+    while any(thread.name == "track wandb" for thread in threading.enumerate()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_a_service_that_falls_behind_is_given_up(install, monkeypatch):

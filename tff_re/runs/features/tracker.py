@@ -77,11 +77,13 @@ class Tracker:
             raise TrackingEnded(self._report())
 
     def kill(self) -> None:
-        """Ends the process and those that it started."""
+        """Ends the process, those that it started, and the thread."""
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+        with contextlib.suppress(queue.Full):  # then the thread is writing, which fails without the process
+            self._queue.put_nowait(None)
 
     def _put(self, line: str | None) -> None:
         try:
