@@ -67,6 +67,21 @@ def runtime(session_mark, tmp_path_factory):
         yield opened
 
 
+@pytest.fixture(scope="session")
+def worker(session_mark, tmp_path_factory):
+    """The open runtime `local`, for tests that name it; its context is current in `upper_floors.computing_on`."""
+    if STACK != "tff":
+        pytest.skip("TensorFlow Federated is not on this stack")
+    from computations import federated as tff
+    from tff_re.runtime import open_runtime
+
+    before = tff.framework.get_context_stack().current
+    log = tmp_path_factory.mktemp("worker") / "worker.log"
+    with open_runtime("local", log_path=log, max_concurrent_computation_calls=2) as opened:
+        tff.framework.set_default_context(before)
+        yield opened
+
+
 def pytest_collection_finish():
     """What was imported stays; the collector need not look through it again and again, nor at the end."""
     if "tensorflow" in sys.modules:

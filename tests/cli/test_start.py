@@ -12,6 +12,7 @@ import sys
 import pytest
 
 from tests.upper_floors import SECRET, Process, consultations, refusal, rounds_in, text_recipe, write_json, write_recipe
+from tff_re.runtime.quiet import _without_reports
 
 # What TensorFlow and the libraries around it print: "2024-01-01 00:00:00.000000: I tensorflow/…", "WARNING:absl:…"
 CHATTER = re.compile(r"tensorflow/|TensorFlow|TF-TRT|oneDNN|CUDA|cuda|WARNING|INFO|absl|Traceback|Deprecat|Warning")
@@ -98,6 +99,18 @@ def test_a_refusal_after_tff_was_imported_is_one_line(tmp_path):
     assert ran.returncode == 2 and ran.stdout == ""
     assert ran.stderr.startswith("tff-re: ") and ran.stderr.count("\n") == 1, ran.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_reports_of_tensorflows_libraries_are_left_out_and_other_lines_stay(capfd):
+    lines = [
+        "I0000 00:00:17.9 stub.cc:31] no cuda",
+        "WARNING: All log messages before absl::InitializeLog() is",
+        "kept",
+    ]
+    with _without_reports():
+        os.write(2, "".join(f"{line}\n" for line in lines).encode())
+    os.write(2, b"W0000 later\n")
+    assert capfd.readouterr().err == "kept\nW0000 later\n"
 
 
 # The end looks for TFF's default context, once.

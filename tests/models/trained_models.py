@@ -6,6 +6,8 @@ import collections
 
 import numpy as np
 
+from computations.stack import KERAS_MODULE
+
 
 def assert_same_order_and_names(model, plain) -> None:
     """Asserts that both models have the same weights in the same order, with the same names and shapes."""
@@ -19,7 +21,7 @@ def assert_same_order_and_names(model, plain) -> None:
 
 def assert_stock_layers(plain) -> None:
     """Asserts that all layers are Keras' own."""
-    assert all(type(layer).__module__.startswith("keras.src.") for layer in plain.layers)
+    assert all(type(layer).__module__.startswith(f"{KERAS_MODULE}.src.") for layer in plain.layers)
 
 
 def assert_two_rounds_train_and_repeat(algorithm, model, data):

@@ -379,11 +379,11 @@ def spoil(monkeypatch, index, **values):
 
 
 @pytest.mark.parametrize(("values", "outcome"), [({"x": np.nan}, "not_finite"), ({"y": 99}, "error")])
-def test_a_client_that_fails_costs_its_update_on_both_runtimes(values, outcome, here, runtime, tmp_path, monkeypatch):
+def test_a_client_that_fails_costs_its_update_on_both_runtimes(values, outcome, here, worker, tmp_path, monkeypatch):
     spoil(monkeypatch, 2, **values)
     plan = (*FAIR, "training.clients_per_round=4", "training.rounds=2", "training.tolerated_failures=1")
     results = {}
-    for name, opened in (("here", here), ("local", runtime)):
+    for name, opened in (("here", here), ("local", worker)):
         tff.framework.set_default_context(opened.context)
         experiment = builder().build(tiny(*plan))
         folder = begun(tmp_path / name, experiment)

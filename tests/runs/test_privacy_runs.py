@@ -23,6 +23,7 @@ from tests.upper_floors import (
     assert_same_weights,
     builder,
     command,
+    computing_on,
     refusal,
     share_computations,
     tiny,
@@ -93,16 +94,16 @@ def in_process(session_mark, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def whole(runtime, in_process, tmp_path_factory):
-    """(plan, runtime's name) -> an undisturbed run: its folder and result."""
+def whole(in_process, tmp_path_factory):
+    """(plan, runtime) -> an undisturbed run: its folder and result."""
     made = {}
-    runtimes = {"local": runtime, "in-process": in_process}
 
-    def run_of(plan, name="in-process"):
-        if (plan, name) not in made:
+    def run_of(plan, runtime=in_process):
+        if (plan, runtime.name) not in made:
             folder = tmp_path_factory.mktemp("whole") / "run"
-            made[plan, name] = SimpleNamespace(folder=folder, result=run(folder, runtimes[name], plan))
-        return made[plan, name]
+            with computing_on(runtime):
+                made[plan, runtime.name] = SimpleNamespace(folder=folder, result=run(folder, runtime, plan))
+        return made[plan, runtime.name]
 
     return run_of
 
@@ -142,9 +143,9 @@ def test_a_round_without_clients_changes_nothing(runtime, tmp_path):
 # Noise and what it costs
 
 
-def test_both_runtimes_give_the_same(whole):
-    local, in_process = (read_history(RunFolder(whole(CLIENT, name).folder)) for name in ("local", "in-process"))
-    for first, second in zip(local, in_process, strict=True):
+def test_both_runtimes_give_the_same(whole, worker, in_process):
+    histories = (read_history(RunFolder(whole(CLIENT, runtime).folder)) for runtime in (worker, in_process))
+    for first, second in zip(*histories, strict=True):
         assert first == pytest.approx(second, rel=1e-4, abs=1e-5)
 
 
@@ -233,12 +234,13 @@ def test_a_run_whose_updates_are_not_finite_ends(in_process, tmp_path):
         run(tmp_path / "run", in_process, (*EXAMPLE, *wild))
 
 
-@pytest.mark.parametrize(("plan", "name"), [(CLIENT, "local"), (EXAMPLE, "in-process")])
-def test_a_resumed_run_has_the_same_numbers(plan, name, whole, runtime, in_process, tmp_path):
-    opened = {"local": runtime, "in-process": in_process}[name]
-    result = resumed_after(lambda **how: run(tmp_path / "run", opened, plan, **how), 3)
-    assert_same_files(tmp_path / "run", whole(plan, name).folder, *FILES)
-    assert_same_weights(result.weights, whole(plan, name).result.weights)
+@pytest.mark.parametrize(("plan", "fixture"), [(CLIENT, "worker"), (CLIENT, "in_process"), (EXAMPLE, "in_process")])
+def test_a_resumed_run_has_the_same_numbers(plan, fixture, whole, request, tmp_path):
+    runtime = request.getfixturevalue(fixture)
+    with computing_on(runtime):
+        result = resumed_after(lambda **how: run(tmp_path / "run", runtime, plan, **how), 3)
+    assert_same_files(tmp_path / "run", whole(plan, runtime).folder, *FILES)
+    assert_same_weights(result.weights, whole(plan, runtime).result.weights)
 
 
 # The budget

@@ -7,6 +7,7 @@ import stat
 
 import pytest
 
+from tests.stacks import needs_tff
 from tests.upper_floors import command, share_computations, write_recipe
 from tff_re.runs.folder import make_private_folder, permissions
 
@@ -74,6 +75,7 @@ def test_an_export_is_made_to_be_given_away(commands, capsys):
     assert not open_to_others(commands / "deep" / "run")
 
 
+@needs_tff
 def test_the_worker_log_is_private(tmp_path):
     from tff_re.runtime.local.worker import Worker
 

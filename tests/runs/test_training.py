@@ -17,10 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datasets.federated import ClientExamples, FederatedExamples
+from tests.stacks import needs_tff
 from tests.upper_floors import (
     assert_same_weights,
     builder,
     command,
+    computing_on,
     consultations,
     refusal,
     rounds_in,
@@ -288,6 +290,15 @@ def test_updates_that_are_nan_everywhere_end_the_run_in_one_line(capsys, tmp_pat
 # Workers that die
 
 
+@pytest.fixture(scope="module")
+def undisturbed_there(worker, tmp_path_factory):
+    """As `undisturbed`, computed by TFF's worker."""
+    folder = tmp_path_factory.mktemp("undisturbed there") / "run"
+    with computing_on(worker):
+        experiment, result = run(folder, worker, "training.rounds=5")
+    return SimpleNamespace(folder=folder, experiment=experiment, result=result)
+
+
 @pytest.fixture
 def killable(tmp_path):
     """A runtime whose worker may be killed."""
@@ -300,7 +311,7 @@ def deaths(folder) -> list[str]:
     return [line for line in log.splitlines() if "starting it again and repeating the work" in line]
 
 
-def test_a_worker_killed_between_rounds_changes_nothing(undisturbed, killable, tmp_path):
+def test_a_worker_killed_between_rounds_changes_nothing(undisturbed_there, killable, tmp_path):
     def kill(report):
         if report.round in (2, 4):
             os.kill(killable.worker.pid, signal.SIGKILL)
@@ -308,11 +319,11 @@ def test_a_worker_killed_between_rounds_changes_nothing(undisturbed, killable, t
     _, result = run(tmp_path / "run", killable, "training.rounds=5", on_round=kill)
     lines = deaths(tmp_path / "run")
     assert len(lines) == 2 and all("WARNING the TFF worker" in line and "SIGKILL" in line for line in lines)
-    assert (tmp_path / "run" / "metrics.csv").read_bytes() == (undisturbed.folder / "metrics.csv").read_bytes()
-    assert_same_weights(result.weights, undisturbed.result.weights)
+    assert (tmp_path / "run" / "metrics.csv").read_bytes() == (undisturbed_there.folder / "metrics.csv").read_bytes()
+    assert_same_weights(result.weights, undisturbed_there.result.weights)
 
 
-def test_a_worker_killed_in_the_middle_of_a_round_changes_nothing(undisturbed, killable, tmp_path):
+def test_a_worker_killed_in_the_middle_of_a_round_changes_nothing(undisturbed_there, killable, tmp_path):
     experiment = builder().build(tiny("training.rounds=5"))
     real, attempts = experiment.algorithm.next, []
 
@@ -326,10 +337,11 @@ def test_a_worker_killed_in_the_middle_of_a_round_changes_nothing(undisturbed, k
     algorithm = dataclasses.replace(experiment.algorithm, next=next_with_death)
     result = train(dataclasses.replace(experiment, algorithm=algorithm), begun(tmp_path / "run"), killable)
     assert len(attempts) == 6, "round 2 was to be repeated once"
-    assert (tmp_path / "run" / "metrics.csv").read_bytes() == (undisturbed.folder / "metrics.csv").read_bytes()
-    assert_same_weights(result.weights, undisturbed.result.weights)
+    assert (tmp_path / "run" / "metrics.csv").read_bytes() == (undisturbed_there.folder / "metrics.csv").read_bytes()
+    assert_same_weights(result.weights, undisturbed_there.result.weights)
 
 
+@needs_tff
 def test_a_worker_that_dies_again_and_again_on_the_command_line(capsys, monkeypatch, tmp_path):
     from tff_re.runtime.local.runtime import LocalRuntime
 
@@ -344,6 +356,6 @@ def test_a_worker_that_dies_again_and_again_on_the_command_line(capsys, monkeypa
     monkeypatch.setattr(LocalRuntime, "_open", open_and_die)
     monkeypatch.setattr(training, "RESTARTS_IN_A_ROW", 1)
     out = tmp_path / "run"
-    typed = command(capsys, "train", write_recipe(tmp_path / "r.toml"), "--out", out)
+    typed = command(capsys, "train", write_recipe(tmp_path / "r.toml"), "--out", out, "--runtime", "local")
     refusal(typed, "the TFF worker (process", "was killed by signal 9 (SIGKILL)", out / "run.log", "memory ran out")
     assert rounds_in(out / "metrics.csv") == 0 and len(deaths(out)) == 1

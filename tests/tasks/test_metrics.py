@@ -10,7 +10,9 @@ CLASSES = 5
 
 
 def metrics(labels, predicted, positive_labels=None, classes=CLASSES):
-    confusion = confusion_matrix(labels, predicted, labels=np.arange(classes)).astype(np.float32)
+    confusion = np.zeros([classes, classes], np.float32)
+    if len(labels):
+        confusion += confusion_matrix(labels, predicted, labels=np.arange(classes))
     statistics = {"examples": np.float32(len(labels)), "loss": np.float32(2 * len(labels)), "confusion": confusion}
     return classification_metrics(statistics, positive_labels)
 

@@ -112,7 +112,8 @@ def _noncentrality(n: int) -> float:
 
     df = n - 1
     critical = t.ppf((1 + LEVEL) / 2, df)
-    return float(brentq(lambda d: nct.sf(critical, df, d) + nct.cdf(-critical, df, d) - POWER, 0, 50))
+    # The second term is the other tail: nct.cdf(-critical, df, d), which is NaN far out in newer versions of SciPy.
+    return float(brentq(lambda d: nct.sf(critical, df, d) + nct.sf(critical, df, -d) - POWER, 0, 50))
 
 
 def holm(ps: Sequence[float | None]) -> list[float | None]:

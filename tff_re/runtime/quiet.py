@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
+import importlib.abc
+import importlib.util
 import logging
 import os
+import re
 import sys
+import tempfile
 import warnings
+
+from computations.stack import STACK
 
 
 def collect_garbage_seldom() -> None:
@@ -28,8 +35,56 @@ def be_quiet() -> None:
     # Filters, because TensorFlow sets the levels: its own at a prompt or in a notebook, that of absl when it loads.
     for name in ("absl", "tensorflow"):
         logging.getLogger(name).addFilter(_errors_only)
+    if STACK == "language" and not any(isinstance(finder, _QuietImport) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _QuietImport())
     atexit.unregister(_end_quietly)  # once, however often this is called
     atexit.register(_end_quietly)
+
+
+class _QuietImport(importlib.abc.MetaPathFinder):
+    """Imports TensorFlow without what its libraries report while they are loaded. TensorFlow 2.21 has no setting that
+    silences it: its own begin to count after that."""
+
+    def find_spec(self, name, path=None, target=None):
+        """TensorFlow's spec with a quiet loader; None for other modules."""
+        if name != "tensorflow":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None:
+            load = spec.loader.exec_module
+
+            def load_quietly(module):
+                with _without_reports():
+                    load(module)
+
+            spec.loader.exec_module = load_quietly
+        return spec
+
+
+_REPORT = re.compile(rb"WARNING: All log messages before absl::InitializeLog|[IW]\d{4} ")
+"""How a line begins that a library of TensorFlow reports to its developers."""
+
+
+@contextlib.contextmanager
+def _without_reports():
+    """Leaves such lines out of what this process writes to its standard error, in whatever language."""
+    try:
+        written = tempfile.TemporaryFile()  # noqa: SIM115
+    except OSError:  # no room there; whoever needs some says so
+        yield
+        return
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    with written:
+        os.dup2(written.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+            written.seek(0)
+            os.write(2, b"".join(line for line in written if not _REPORT.match(line)))
 
 
 def _errors_only(record: logging.LogRecord) -> bool:

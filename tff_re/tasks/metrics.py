@@ -158,8 +158,11 @@ class PairMeasures:
 
 
 def per_class(confusion: np.ndarray):
-    """(precision, recall, F1, support), each [C], by scikit-learn on the cells of the matrix as weighted samples."""
+    """(precision, recall, F1, support), each [C], by scikit-learn on the cells of the matrix as weighted samples; zeros
+    for a matrix without examples."""
     labels, predicted, cells = _cells(confusion)
+    if not cells.any():  # newer versions of scikit-learn refuse weights that are all zero
+        return (np.zeros(len(confusion)),) * 4
     return precision_recall_fscore_support(
         labels, predicted, labels=np.arange(len(confusion)), sample_weight=cells, zero_division=0.0
     )
