@@ -39,7 +39,7 @@ _MARK = "TFF_RE_TEST_SESSION"
 collect_ignore = []
 if STACK != "tff":  # tests of TFF's worker, and comparisons with TFF itself
     collect_ignore += [f"runtime/test_{name}.py" for name in ("lean_executor", "runtime_local", "runtime_worker")]
-    collect_ignore += ["runtime/test_runtime_owner_ends.py"]
+    collect_ignore += ["runtime/test_runtime_owner_ends.py", "runtime/test_in_process_conformance.py"]
     collect_ignore += [f"computations/test_{name}.py" for name in ("federated_library", "native_form", "tff_face")]
 
 
