@@ -38,7 +38,9 @@ KINDS = (*QUICK, *(pytest.param(kind, marks=pytest.mark.slow) for kind in SLOW))
 @functools.cache
 def export_of(kind):
     """The folder of an export of that kind with model.onnx."""
-    return written_once(f"onnx {kind}", functools.partial(export_model, **arguments(kind), onnx=True))
+    return written_once(
+        f"onnx {kind}", functools.partial(export_model, **arguments(kind), formats="saved_model", onnx=True)
+    )
 
 
 @needs_onnx
