@@ -1,4 +1,7 @@
-"""TFF aggregation factories, built around an inner sum so that private, secure or compressed sums compose with them."""
+"""TFF aggregation factories, built around an inner sum so that private, secure or compressed sums compose with them.
+
+What a recipe selects by `aggregation.rule` is one file in `computations/aggregation_rules/`.
+"""
 
 from computations.aggregators.attention import AttentionFactory
 from computations.aggregators.major_classifier_vectors import MajorClassifierVectorsFactory

@@ -11,6 +11,7 @@ import shlex
 import subprocess
 import sys
 import zipfile
+from importlib import metadata
 from types import SimpleNamespace
 
 import click
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from computations.stack import DISTRIBUTION, STACK
 from tests.upper_floors import (
     SECRET,
     CommandResult,
@@ -243,8 +245,9 @@ def test_doctor(capsys, monkeypatch):
     typed = command(capsys, "doctor")
     assert typed.code == 0 and typed.err == ""
     text = re.sub(r"[\s│]+", " ", typed.out)
-    assert "ok runtime 'in-process' starts and computes" in text and "runtime for this machine: 'local'" in text
-    assert "ok runtime 'local' starts and computes" in text and "ok tensorflow-federated 0.87.0" in text
+    assert "ok runtime 'in-process' starts and computes" in text and "0 seen by TensorFlow" in text
+    assert ("ok runtime 'local' starts and computes" in text) == (STACK == "tff")
+    assert f"ok {DISTRIBUTION} {metadata.version(DISTRIBUTION)}" in text
     assert "!!" not in text
     from tff_re.cli import doctor
     from tff_re.runtime.in_process import devices
@@ -256,7 +259,7 @@ def test_doctor(capsys, monkeypatch):
     typed = command(capsys, "doctor")
     refusal(typed, "disk, this folder: free some space")
     assert "!!" in typed.out
-    assert "1 seen by TensorFlow; runtime for this machine: 'in-process'" in re.sub(r"[\s│]+", " ", typed.out)
+    assert "1 seen by TensorFlow; the runtime 'in-process', the default, uses it" in re.sub(r"[\s│]+", " ", typed.out)
 
 
 # Help

@@ -1,5 +1,8 @@
 """Charts for a page: to hover over, to zoom into, with lines that a click hides. Bokeh, with nothing fetched from
-elsewhere; the page holds Bokeh's JavaScript itself."""
+elsewhere; the page holds Bokeh's JavaScript itself.
+
+Which charts a page has: `run_page.py`, `comparison_page.py`.
+"""
 
 from __future__ import annotations
 

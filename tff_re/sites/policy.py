@@ -1,4 +1,7 @@
-"""A site's file, site.toml: where its data are, who its clients are, and what it allows a coordinator."""
+"""A site's file, site.toml: where its data are, who its clients are, and what it allows a coordinator.
+
+What is refused by it is decided in `decisions.py`.
+"""
 
 from __future__ import annotations
 
