@@ -28,7 +28,6 @@ from tff_re.exporting.digests import check_digests
 from tff_re.exporting.export_model import ExportError, export_model
 from tff_re.models import adapter_files
 from tff_re.models.adapters import AdapterOptions
-from tff_re.models.pretrained import policy
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 
@@ -162,6 +161,25 @@ def test_the_card_s_program_gives_the_saved_model_s_answer(kind):
     assert probability == pytest.approx(expected, abs=1e-3 if "frozen" in kind else 1e-5)
 
 
+PADDING = dict.fromkeys(("camembert", "roberta", "xlm-roberta"), 1)
+"""`pad_token_id` of types whose positions depend on it."""
+
+
+def with_an_encoder_of(model_type, folder, pad_token_id):
+    """(arguments of export_model, the trained model) with a tiny encoder of that type."""
+    made = transformers.CONFIG_MAPPING[model_type](
+        **{"vocab_size": len(CHINESE), "max_position_embeddings": POSITIONS, "pad_token_id": pad_token_id},
+        **{"num_attention_heads": 2, "num_hidden_layers": 2, "intermediate_size": 32, "embedding_size": 16},
+        hidden_size=16,
+    )
+    made.save_pretrained(folder)
+    options = models.MODELS["text_encoder"].Options(encoder=str(folder), pretrained=False)
+    export_arguments = {**arguments("text pieces"), "model_options": options}
+    model = models.MODELS["text_encoder"].build(options, export_arguments["inputs"], 3)
+    export_arguments["weights"] = drawn_weights(model)
+    return export_arguments, with_weights(model, export_arguments["weights"])
+
+
 @needs_torch
 @pytest.mark.slow
 @pytest.mark.parametrize("model_type", huggingface.MODEL_TYPES)
@@ -169,23 +187,7 @@ def test_every_type_has_pytorchs_names_and_outputs(model_type, tmp_path):
     import torch
     from transformers import AutoModelForTokenClassification
 
-    source = tmp_path / "encoder"
-    made = transformers.CONFIG_MAPPING[model_type](
-        **{"vocab_size": len(CHINESE), "max_position_embeddings": POSITIONS, "pad_token_id": 0, "hidden_size": 16},
-        **{"num_attention_heads": 2, "num_hidden_layers": 2, "intermediate_size": 32, "embedding_size": 16},
-    )
-    made.save_pretrained(source)
-    options = models.MODELS["text_encoder"].Options(encoder=str(source), pretrained=False)
-    export_arguments = arguments("text pieces")
-    with policy("float32"):
-        model = models.MODELS["text_encoder"].build(options, export_arguments["inputs"], 3)
-    draw = np.random.default_rng(1)
-    trained = [draw.normal("gamma" in v.name, 0.3, v.shape).astype(np.float32) for v in model.trainable_variables]
-    export_arguments["weights"].trainable = trained
-    export_arguments["weights"].non_trainable = [variable.numpy() for variable in model.non_trainable_variables]
-    for variable, value in zip(model.trainable_variables, trained, strict=True):
-        variable.assign(value)
-    export_arguments["model_options"] = options
+    export_arguments, model = with_an_encoder_of(model_type, tmp_path / "encoder", PADDING.get(model_type, 0))
     folder = export_model(tmp_path / "a", **export_arguments, formats="keras", huggingface=True) / "huggingface"
     loaded, report = AutoModelForTokenClassification.from_pretrained(folder, output_loading_info=True)
     assert not report["missing_keys"] and not report["mismatched_keys"]
@@ -195,6 +197,12 @@ def test_every_type_has_pytorchs_names_and_outputs(model_type, tmp_path):
     with torch.no_grad():
         logits = loaded(**{name: torch.tensor(array).long() for name, array in arrays.items()}).logits[:, 0].numpy()
     np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+def test_an_encoder_that_pytorch_computes_otherwise_is_refused(tmp_path):
+    export_arguments, _ = with_an_encoder_of("roberta", tmp_path / "encoder", pad_token_id=0)
+    with pytest.raises(ExportError, match="of type 'roberta' whose pad_token_id is 0 gives other outputs in PyTorch"):
+        export_model(tmp_path / "a", **export_arguments, formats="keras", huggingface=True)
 
 
 @needs_torch

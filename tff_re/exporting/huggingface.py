@@ -31,6 +31,11 @@ TOKENIZER_CONFIG_FILE, CARD_FILE = "tokenizer_config.json", "README.md"
 MODEL_TYPES = ("albert", "bert", "camembert", "distilbert", "electra", "mpnet", "roberta", "xlm-roberta")
 """Encoders whose names of weights are tested against PyTorch's."""
 
+_POSITIONS_BEHIND_PADDING = ("camembert", "roberta", "xlm-roberta")
+_PADDING = 1
+"""Their positions begin behind the padding's id, which `transformers` takes from the configuration in PyTorch and
+assumes to be this one in TensorFlow."""
+
 NOTE = f"""## Use with transformers and PyTorch
 
 `{HUGGINGFACE_FOLDER}/` holds the encoder and what is behind it; its `{CARD_FILE}` has a program.
@@ -74,6 +79,11 @@ def write_folder(
         raise ExportError(
             f"an encoder of type '{config.model_type}' has no tested names of weights in PyTorch (tested: "
             f"{', '.join(MODEL_TYPES)}); leave --huggingface out"
+        )
+    if config.model_type in _POSITIONS_BEHIND_PADDING and config.pad_token_id != _PADDING:
+        raise ExportError(
+            f"an encoder of type '{config.model_type}' whose pad_token_id is {config.pad_token_id} gives other outputs "
+            f"in PyTorch than in TensorFlow, which numbers positions as for {_PADDING}; leave --huggingface out"
         )
     classifies_tokens = isinstance(options, text_encoder.Options)
     architecture, prefix = _architecture(config, classifies_tokens)
