@@ -32,11 +32,12 @@ from tff_re.models.adapters import AdapterOptions
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 
 SLOW = (
+    "word pieces",
     *("text pieces of DistilBERT, their mean", "text pieces behind frozen layers", "text pieces with LoRA"),
     *("word pieces, cls_entities_sum", "word pieces, entity_max", "word pieces, entity_start"),
     *("blinded word pieces", "word pieces of DistilBERT", "frozen layers", "word pieces with LoRA"),
 )
-KINDS = ("text pieces", "word pieces", *(pytest.param(kind, marks=pytest.mark.slow) for kind in SLOW))
+KINDS = ("text pieces", *(pytest.param(kind, marks=pytest.mark.slow) for kind in SLOW))
 
 
 @functools.cache
@@ -77,7 +78,7 @@ def test_names_and_layout_are_pytorchs():
     np.testing.assert_allclose(sums, sorted(float(np.abs(value).sum()) for value in trained), rtol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["text pieces", "word pieces"])
+@pytest.mark.parametrize("kind", ["text pieces", pytest.param("word pieces", marks=pytest.mark.slow)])
 def test_the_tokenizer_gives_the_training_s_ids(kind):
     folder, encoding = export_of(kind) / "huggingface", arguments(kind)["encoding"]
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -88,6 +89,7 @@ def test_the_tokenizer_gives_the_training_s_ids(kind):
     assert set(tokenizer(text)) == {"input_ids", "attention_mask"}
 
 
+@pytest.mark.slow
 def test_what_is_behind_the_encoder_lies_apart_where_no_class_has_it():
     folder = export_of("word pieces")
     head = load_file(folder / "huggingface" / "head.safetensors")
@@ -114,14 +116,14 @@ def test_encoders_of_bags_and_documents(kind, tmp_path):
 def test_other_outputs_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface, "transposed", lambda value, leaf: value * (1 + 1e-4))
     with pytest.raises(ExportError, match="huggingface/ gives other outputs") as caught:
-        export_model(tmp_path / "a", **arguments("text pieces"), formats="saved_model", huggingface=True)
+        export_model(tmp_path / "a", **arguments("text pieces"), formats="keras", huggingface=True)
     assert "\n" not in str(caught.value) and list(tmp_path.iterdir()) == []
 
 
 def test_a_name_that_nobody_reads_is_refused_in_one_line_without_a_path(tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface, "encoder_name", lambda tail: tail.replace("/", "."))
     with pytest.raises(ExportError, match="huggingface: the checkpoint has no weight") as caught:
-        export_model(tmp_path / "a", **arguments("text pieces"), formats="saved_model", huggingface=True)
+        export_model(tmp_path / "a", **arguments("text pieces"), formats="keras", huggingface=True)
     assert "\n" not in str(caught.value) and str(tmp_path) not in str(caught.value)
 
 
@@ -133,7 +135,7 @@ def test_models_without_an_encoder_are_refused(tmp_path):
 def test_an_encoder_whose_names_are_not_known_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface, "MODEL_TYPES", ("roberta",))
     with pytest.raises(ExportError, match=r"of type 'bert' has no tested names .* \(tested: roberta\)"):
-        export_model(tmp_path / "a", **arguments("text pieces"), formats="saved_model", huggingface=True)
+        export_model(tmp_path / "a", **arguments("text pieces"), formats="keras", huggingface=True)
 
 
 # With PyTorch
@@ -245,6 +247,7 @@ def test_peft_loads_an_adapter_that_was_trained_on_such_a_folder(tmp_path):
     np.testing.assert_allclose(outputs[read], expected[read], rtol=0, atol=1e-5 * np.abs(expected).max())
 
 
+@pytest.mark.slow
 def test_the_folder_s_tokenizer_fits_its_encoder():
     """So that a recipe can name it as task.tokenizer."""
     folder = export_of("word pieces") / "huggingface"

@@ -117,9 +117,9 @@ def stand_ins(monkeypatch):
 
 
 def test_it_is_written_only_when_asked_for(stand_ins, tmp_path):
-    folder = export_model(tmp_path / "a", **arguments("text pieces"), formats="saved_model", onnx=True)
+    folder = export_model(tmp_path / "a", **arguments("text pieces"), formats="keras", onnx=True)
     forms = json.loads((folder / "export.json").read_text("utf-8"))["forms"]
-    assert set(forms) == {"saved_model", "model.onnx"} and forms["model.onnx"]["difference"] <= 1e-5
+    assert set(forms) == {"model.keras", "model.onnx"} and forms["model.onnx"]["difference"] <= 1e-5
     assert "## Use with onnxruntime" in (folder / "README.md").read_text("utf-8")
     check_digests(folder, ("model.onnx", "tokenizer.json"))
     folder = export_model(tmp_path / "b", **arguments("vectors"))
