@@ -290,7 +290,7 @@ def check(program, number, arrays, limits):
     """`checked` of a stage with these arrays; neutral elements are constants of the server."""
     scope = Scope({CANCELLATION: Cancellation()})
     for step in program.steps:
-        if isinstance(step, Step) and not step.given:
+        if isinstance(step, Step) and not step.is_argument:
             with contextlib.suppress(KeyError):  # needs what is given, or a sum
                 scope[step.name] = program.compute(step, scope)
     return checked(scope, program.stages[number], arrays, limits)

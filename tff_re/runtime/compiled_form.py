@@ -43,7 +43,7 @@ class Step:
     stage: int
 
     @property
-    def given(self) -> bool:
+    def is_argument(self) -> bool:
         """Whether it is a part of the argument."""
         return isinstance(self.name, tuple)
 
@@ -72,7 +72,7 @@ class CompiledForm:
 
     def at_clients(self, stage: int) -> list[Step]:
         """What each client computes in a stage, without the parts of the argument."""
-        return [s for s in self.steps.values() if s.per_client and s.stage == stage and not s.given]
+        return [s for s in self.steps.values() if s.per_client and s.stage == stage and not s.is_argument]
 
     def aggregations(self, stage: int) -> list[Step]:
         """The aggregations that end a stage."""

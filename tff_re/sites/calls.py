@@ -203,7 +203,7 @@ class Call:
 
     def _references(self) -> list[Reference]:
         """In place of the examples of the call's clients, in their order."""
-        parts = [self._part(s.name) for s in self._program.form.steps.values() if s.given and s.per_client]
+        parts = [self._part(s.name) for s in self._program.form.steps.values() if s.is_argument and s.per_client]
         for values in parts:
             references = [_reference(value) for value in values]
             if all(references):

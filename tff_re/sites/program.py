@@ -145,7 +145,7 @@ class Program(Plan):
         needed = {name for later in self.stages[index + 1 :] for name in later.held} | {*self.form.result}
         sent = {step.name for earlier in self.stages[: index + 1] for step in earlier.sent}
         steps = [step for name, step in self.form.steps.items() if name in needed]
-        of_clients = [s for s in steps if s.per_client and not s.given and s.stage <= stage.number]
+        of_clients = [s for s in steps if s.per_client and not s.is_argument and s.stage <= stage.number]
         return [step for step in steps if step.name in sent], of_clients
 
     def _stage(self, number: int) -> SiteStage:
@@ -168,11 +168,11 @@ class Program(Plan):
             seen.add(name)
             step = steps[name]
             if step.per_client:
-                if not step.given and step.stage < number:
+                if not step.is_argument and step.stage < number:
                     held.add(name)
             elif _is_broadcast(step):
                 (held if name in self._sent_before else sent).add(name)
-            elif step.given or _at_server(step.type_signature):
+            elif step.is_argument or _at_server(step.type_signature):
                 raise CompositionError(f"a client reads a value of the server that is not broadcast ({name})")
             else:  # a constant, or made of what was broadcast
                 shared.add(name)

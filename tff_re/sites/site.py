@@ -184,11 +184,11 @@ class SiteService:
         words, store = self._words_of(question.run), self._run(question.run, agreed=False).store
         if words is None:
             raise Refused("it counts no words")
-        shown, asked = words.revealed(question), question.digests.tobytes()
+        revealed, asked = words.revealed(question), question.digests.tobytes()
         if store.read("revealed") not in (None, asked):
             raise Refused("other words were shown in this run before; words are shown once")
         store.write("revealed", asked)
-        return protocol.RevealAnswer(site=self._options.name, words=tuple(shown))
+        return protocol.RevealAnswer(site=self._options.name, words=tuple(revealed))
 
     def _words_of(self, name: str) -> WordsOfSite | None:
         """None where a tokenizer is given."""

@@ -71,12 +71,12 @@ class _Flattening:
         outer, self._calls = self._calls, []
         result = self._block(self._value(block, names))
         calls, self._calls = self._calls, outer
-        needed, kept = _names_in(result), []
+        needed, used = _names_in(result), []
         for name, call in reversed(calls):
             if name in needed:
-                kept.insert(0, (name, call))
+                used.insert(0, (name, call))
                 needed |= _names_in(call)
-        return fw.Block(kept, result) if kept else result
+        return fw.Block(used, result) if used else result
 
     def function(self, function: _Function) -> fw.Lambda:
         """A function whose body is a list of calls."""
@@ -210,8 +210,8 @@ def optimized_leaf(leaf: fw.CompiledComputation, config) -> fw.CompiledComputati
     if message.initialize_op:
         meta.collection_def[tf.compat.v1.GraphKeys.INIT_OP].node_list.value.append(message.initialize_op)
     signature = meta.signature_def["FunctionSpec"]
-    given = tensor_names(message.parameter) if message.HasField("parameter") else []
-    for infos, names in ((signature.inputs, given), (signature.outputs, tensor_names(message.result))):
+    arguments = tensor_names(message.parameter) if message.HasField("parameter") else []
+    for infos, names in ((signature.inputs, arguments), (signature.outputs, tensor_names(message.result))):
         for number, name in enumerate(names):
             tensor = graph.get_tensor_by_name(name)
             info = infos[str(number)]

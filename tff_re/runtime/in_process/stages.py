@@ -81,7 +81,7 @@ class Plan:
         self.form: CompiledForm = compiled_form(native_block(computation))
         form = self.form
         self.expressions = Expressions(None if form.parameter is None else form.parameter.name)
-        computed = [step for step in form.steps.values() if not step.given and not step.aggregates]
+        computed = [step for step in form.steps.values() if not step.is_argument and not step.aggregates]
         self._compute: dict[Name, Expression] = {
             step.name: self.expressions.compile(step.expression) for step in computed
         }
@@ -117,7 +117,7 @@ class Plan:
                 for aggregation, total in zip(step.sums, totals(step, scope), strict=True):
                     server[aggregation.step.name] = aggregation.report(scope)(total)
             else:
-                server[step.name] = argument(step) if step.given else self.compute(step, scope)
+                server[step.name] = argument(step) if step.is_argument else self.compute(step, scope)
             for name in dropped:
                 server.pop(name, None)
 
@@ -138,10 +138,10 @@ class Plan:
         used = [form.steps[name] for name in dict.fromkeys(name for s in (*at_clients, *sums) for name in s.needs)]
         of_clients = [step for step in used if step.per_client]
         # An argument is taken from the caller again in each stage that needs it, and never kept.
-        steps = [step for step in of_clients if step.given] + at_clients
+        steps = [step for step in of_clients if step.is_argument] + at_clients
         stored, needed_after = form.stored(number), form.needed_after(number)
         stay = {*stored, *(name for step in sums for name in step.needs)}
-        earlier = [step.name for step in of_clients if step.stage < number and not step.given]
+        earlier = [step.name for step in of_clients if step.stage < number and not step.is_argument]
         return Stage(
             number=number,
             steps=steps,
@@ -224,7 +224,9 @@ class ClientPass:
         scope = Scope(values, self.store.of(client), *server.maps)
         try:
             for step, dropped in zip(stage.steps, stage.dropped, strict=True):
-                values[step.name] = self.argument_part(client, step) if step.given else self.plan.compute(step, scope)
+                values[step.name] = (
+                    self.argument_part(client, step) if step.is_argument else self.plan.compute(step, scope)
+                )
                 for name in dropped:
                     values.pop(name, None)
             # Not returned: the thread that ran this would hold on to it.
