@@ -40,6 +40,9 @@ collect_ignore = []
 if STACK != "tff":  # tests of TFF's worker, and comparisons with TFF itself
     collect_ignore += [f"runtime/test_{name}.py" for name in ("lean_executor", "runtime_local", "runtime_worker")]
     collect_ignore += ["runtime/test_runtime_owner_ends.py", "runtime/test_in_process_conformance.py"]
+    collect_ignore += [
+        f"benchmarks/test_benchmarks_{name}.py" for name in ("documents", "encoder", "runtimes", "sockets")
+    ]
     collect_ignore += [f"computations/test_{name}.py" for name in ("federated_library", "native_form", "tff_face")]
 
 

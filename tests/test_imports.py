@@ -35,7 +35,7 @@ ROWS = {
     "import tff_re.cli.configuration, tff_re.cli.display, tff_re.report.partition_table": HEAVY,
     "import tff_re.exporting.prediction": {"tensorflow"},
     "import tff_re.pages.writing, tff_re.runs.reading": HEAVY,
-    "from tff_re.runtime import open_runtime; open_runtime('local', log_path='x')": HEAVY | {"grpc", "numpy"},
+    "from tff_re.runtime import open_runtime; open_runtime('in-process', log_path='x')": HEAVY | {"grpc", "numpy"},
     "import datasets.bags.loading, datasets.relations.loading, datasets.synthetic": HEAVY | TOKENIZERS | ABOVE,
     "import datasets.relations.selection, datasets.text, datasets.encoded_clients": HEAVY | TOKENIZERS | ABOVE,
     "import datasets.text.relation_encoding, datasets.relations.i2b2_2010": HEAVY | TOKENIZERS | ABOVE,

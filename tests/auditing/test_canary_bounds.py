@@ -7,6 +7,7 @@ import functools
 import numpy as np
 import pytest
 from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
+from scipy.integrate import trapezoid
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
@@ -49,7 +50,7 @@ def test_two_widths_by_integration(mean, std):
     epsilon = epsilon_of_normals(0.0, 1.0, mean, std, DELTA)
     x = np.linspace(-40, 40, 2_000_001)
     p, q = density(x), density(x, mean, std)
-    deltas = [np.trapz(np.maximum(0, a - np.exp(epsilon) * b), x) for a, b in ((p, q), (q, p))]
+    deltas = [trapezoid(np.maximum(0, a - np.exp(epsilon) * b), x) for a, b in ((p, q), (q, p))]
     assert max(deltas) == pytest.approx(DELTA, rel=1e-3)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tomli_w
 
+from computations.stack import DISTRIBUTION
 from tests.upper_floors import (
     SECRET,
     Stop,
@@ -253,7 +254,7 @@ def test_a_page_of_a_comparison_and_of_one_of_its_runs(compared, capsys, tmp_pat
         typed = command(capsys, "report", folder, "--out", tmp_path / "page.html")
         assert typed.code == 0 and typed.err == "" and f"written: {tmp_path / 'page.html'} (1." in typed.out
         text = html.unescape((tmp_path / "page.html").read_text("utf-8"))
-        for part in (*wanted, "tensorflow-federated", "Repeat it", "Training samples of each class at each client"):
+        for part in (*wanted, DISTRIBUTION, "Repeat it", "Training samples of each class at each client"):
             assert part in text, (folder, part)
     assert f"train {run / 'recipe.toml'}" in text
     with open(run / "labels.csv", newline="", encoding="utf-8") as file:
