@@ -17,6 +17,7 @@ import pytest
 
 from computations.stack import STACK
 from tests.session_folder import pytest_configure, pytest_unconfigure  # noqa: F401
+from tests.stacks import NO_TFF
 from tff_re.runtime.quiet import be_quiet
 
 be_quiet()  # before TensorFlow is imported by any test, as on the command line
@@ -74,7 +75,7 @@ def runtime(session_mark, tmp_path_factory):
 def worker(session_mark, tmp_path_factory):
     """The open runtime `local`, for tests that name it; its context is current in `upper_floors.computing_on`."""
     if STACK != "tff":
-        pytest.skip("TensorFlow Federated is not on this stack")
+        pytest.skip(NO_TFF)
     from computations import federated as tff
     from tff_re.runtime import open_runtime
 
@@ -83,6 +84,12 @@ def worker(session_mark, tmp_path_factory):
     with open_runtime("local", log_path=log, max_concurrent_computation_calls=2) as opened:
         tff.framework.set_default_context(before)
         yield opened
+
+
+@pytest.fixture
+def runtimes(runtime, request):
+    """Name -> open runtime of this stack; a test that compares the two is marked `needs_tff`."""
+    return {"in-process": runtime} | ({"local": request.getfixturevalue("worker")} if STACK == "tff" else {})
 
 
 def pytest_collection_finish():

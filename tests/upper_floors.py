@@ -22,6 +22,7 @@ import numpy as np
 import psutil
 import tomli_w
 
+from tests.stacks import computing_on
 from tff_re.recipes.reading import Recipe, resolve
 
 SYNTHETIC = {
@@ -104,19 +105,6 @@ def share_computations(monkeypatch, runtime=None, *, plots: bool = False, pictur
 
     for module in (setup, finished, outcome):
         monkeypatch.setattr(module, "open_runtime", opened)
-
-
-@contextlib.contextmanager
-def computing_on(runtime):
-    """Makes an open runtime's context the current one."""
-    from computations import federated as tff
-
-    previous = tff.framework.get_context_stack().current
-    tff.framework.set_default_context(runtime.context)
-    try:
-        yield runtime
-    finally:
-        tff.framework.set_default_context(previous)
 
 
 # A corpus

@@ -20,7 +20,7 @@ from computations.native_form import native_block
 from computations.traffic import round_traffic, type_bytes, words_of
 from tests.computations.built import begin, build, clients_of_round, initial_client_states, play
 from tests.computations.toolbox import bits
-from tff_re.runtime import open_runtime
+from tests.stacks import computing_on
 from tff_re.runtime.compiled_form import compiled_form
 
 pytestmark = pytest.mark.xdist_group("algorithms")
@@ -343,19 +343,6 @@ def test_groups_of_clients_can_be_computed_apart(name, how, stages):
     assert compiled_form(native_block(changed(name, how).next)).stages == stages
 
 
-@pytest.fixture(scope="module")
-def contexts(runtime, tmp_path_factory):
-    """The contexts of both runtimes, by name."""
-    with open_runtime("in-process", log_path=tmp_path_factory.mktemp("here") / "log", threads=2) as here:
-        yield {"local": runtime.context, "in-process": here.context}
-    assert tff.framework.get_context_stack().current is runtime.context
-
-
-@pytest.fixture(autouse=True)
-def _in_the_worker(runtime):
-    tff.framework.set_default_context(runtime.context)
-
-
 @pytest.mark.parametrize(
     ("name", "how"),
     [
@@ -365,24 +352,19 @@ def _in_the_worker(runtime):
         ("scaffold", "top"),
     ],
 )
-def test_two_rounds_are_those_of_the_worker_and_near_the_plain_ones(name, how, contexts):
+def test_two_rounds_are_those_of_the_worker_and_near_the_plain_ones(name, how, worker):
     plain, algorithm = build(name), changed(name, how)
     assert algorithm.bag_pooling == plain.bag_pooling and algorithm.server_type == plain.server_type
-    outcomes = {}
-    for which, context in contexts.items():
-        tff.framework.set_default_context(context)
-        outcomes[which] = play(algorithm, begin(algorithm), range(2), clients_of_round)
-    here, there = (tf.nest.flatten(outcomes[which]) for which in ("in-process", "local"))
-    for ours, workers in zip(here, there, strict=True):
+    outcome = play(algorithm, begin(algorithm), range(2), clients_of_round)
+    with computing_on(worker):
+        there = play(algorithm, begin(algorithm), range(2), clients_of_round)
+    for ours, workers in zip(tf.nest.flatten(outcome), tf.nest.flatten(there), strict=True):
         if ours is not None:
             np.testing.assert_allclose(ours, workers, rtol=2e-5, atol=2e-5)
-    tff.framework.set_default_context(contexts["local"])
     if how != "top":
         weights = play(plain, begin(plain), range(2), clients_of_round)[0]["weights"].trainable
         tolerance = 2e-4 if how == "words" else 0.05
-        moved = max(
-            np.abs(a - b).max() for a, b in zip(outcomes["local"][0]["weights"].trainable, weights, strict=True)
-        )
+        moved = max(np.abs(a - b).max() for a, b in zip(outcome[0]["weights"].trainable, weights, strict=True))
         assert moved < tolerance
         assert moved > 0  # it was rounded
 

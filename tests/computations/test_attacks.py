@@ -18,8 +18,9 @@ from computations.federated_algorithm import recompose
 from tests.computations import toolbox
 from tests.computations.built import begin, build, clients_of_round, play
 from tests.computations.test_lazy_mil import READS_ITSELF, T, platform
-from tests.computations.test_robust import contexts, vector, within  # noqa: F401
+from tests.computations.test_robust import vector
 from tests.computations.toolbox import client, examples, model_weights, start_weights
+from tests.stacks import computing_on
 
 pytestmark = pytest.mark.xdist_group("algorithms")
 
@@ -116,7 +117,7 @@ def test_kinds_that_there_are_not(work):
 
 
 @pytest.mark.parametrize("name", ["fedpap", pytest.param("scaffold", marks=pytest.mark.slow), "feded"])
-def test_an_attacked_algorithm_stays_finite_behind_a_defence(contexts, runtime, name):  # noqa: F811
+def test_an_attacked_algorithm_stays_finite_behind_a_defence(runtimes, name):
     """Attention, client state and a side channel, predictions; without a defence one client stops the training."""
     plain = build(name)
     work = attacked(plain.client_work, "nan")
@@ -134,8 +135,9 @@ def test_an_attacked_algorithm_stays_finite_behind_a_defence(contexts, runtime, 
     assert np.isfinite(result).all() and np.abs(result - vector(start_weights())).max() > 1e-3
     assert [m["aggregator"]["robust/screened"] for m in metrics] == [1, 1]
     if name == "scaffold":
-        with within(contexts["in-process"], runtime):
-            np.testing.assert_allclose(weights_after(algorithm)[0], result, rtol=1e-5, atol=1e-5)
+        for opened in runtimes.values():
+            with computing_on(opened):
+                np.testing.assert_allclose(weights_after(algorithm)[0], result, rtol=1e-5, atol=1e-5)
     if name == "fedpap":
         # Without a defence the server's step keeps NaN out by leaving the model as it is.
         stopped, _ = weights_after(recompose(plain, client_work=work))
@@ -277,9 +279,9 @@ def test_a_bound_that_nobody_reaches_changes_nothing(model, runtime):
     assert results[0]["metrics"] == results[1]["metrics"]
 
 
-def test_the_bound_is_kept_on_both_runtimes(lazy, contexts, runtime):  # noqa: F811
-    for context in contexts.values():
-        with within(context, runtime):
+def test_the_bound_is_kept_on_both_runtimes(lazy, runtimes):
+    for opened in runtimes.values():
+        with computing_on(opened):
             assert sentences(lazy(3 / 8), (2,))[0] == [0, 2, 0]
 
 

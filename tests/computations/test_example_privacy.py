@@ -11,7 +11,6 @@ import pytest
 import tensorflow as tf
 
 from computations import algorithms
-from computations import federated as tff
 from computations.client_work import LocalTraining, build_local_training
 from computations.client_work.client_training import private_seeds, train_client
 from computations.client_work.objectives import (
@@ -35,12 +34,11 @@ from tests.computations.test_fedlcc import examples as documents
 from tests.computations.test_fedlcc import pairs_model
 from tests.computations.toolbox import assert_close, examples, linear_model, start_weights
 from tests.models.encoders_for_tests import CHINESE, chinese_encoder
-from tests.stacks import needs_tff
+from tests.stacks import computing_on, needs_tff
 from tff_re import models
 from tff_re.models.adapters import AdapterOptions
 from tff_re.models.inputs import PieceInput, RelationInput, TokenInput
 from tff_re.recipes.structuring import keys, to_table
-from tff_re.runtime import open_runtime
 
 RATE, HUGE = 0.5, 1e6
 WORDS, LENGTH, CLASSES = 30, 9, 3
@@ -490,7 +488,7 @@ def test_the_setting_reaches_the_client_work_and_is_no_key():
 
 
 @needs_tff
-def test_both_runtimes_compute_the_same(tmp_path):
+def test_both_runtimes_compute_the_same(runtimes):
     """Of a model whose gradients go through loops and lookups; twice the same, and noise in all words' vectors."""
     model, data, weights = built("lstm")
     work = build_local_training(
@@ -500,15 +498,11 @@ def test_both_runtimes_compute_the_same(tmp_path):
         training=LocalTraining(local_steps=4, batch_size=2, example_privacy=ExamplePrivacy(0.5, 1.0)),
     )
     clients = [{"examples": data, "seed": np.array([k, 1], np.int32)} for k in range(2)]
-    before, outcomes = tff.framework.get_context_stack().current, {}
-    try:
-        for which in ("local", "in-process"):
-            with open_runtime(which, log_path=tmp_path / which) as opened:
-                tff.framework.set_default_context(opened.context)
-                state = work.initialize(weights)
-                outcomes[which] = [work.next(state, [weights] * 2, clients) for _ in range(2)]
-    finally:
-        tff.framework.set_default_context(before)
+    outcomes = {}
+    for name, opened in runtimes.items():
+        with computing_on(opened):
+            state = work.initialize(weights)
+            outcomes[name] = [work.next(state, [weights] * 2, clients) for _ in range(2)]
     for first, second in outcomes.values():
         assert toolbox.bits(first["update"]) == toolbox.bits(second["update"])
     here, there = outcomes["in-process"][0], outcomes["local"][0]

@@ -22,7 +22,7 @@ from computations.privacy.options import PrivacyOptions
 from computations.traffic import intrinsic_calls, round_traffic
 from tests.computations import toolbox
 from tests.computations.built import begin, build, clients_of_round, play
-from tff_re.runtime import open_runtime
+from tests.stacks import computing_on
 
 pytestmark = pytest.mark.xdist_group("algorithms")
 
@@ -91,22 +91,6 @@ def test_attention_at_its_bound_in_numpy():
 WIDE = tff.types.to_type([tff.TensorType(np.float32, [20_000]), tff.TensorType(np.float32, [20_000])])
 
 
-@pytest.fixture(scope="module")
-def here(runtime, tmp_path_factory):
-    """Calls in this process what is otherwise computed by the worker."""
-    with open_runtime("in-process", log_path=tmp_path_factory.mktemp("here") / "log", threads=2) as opened:
-        tff.framework.set_default_context(runtime.context)
-
-        def call(function):
-            tff.framework.set_default_context(opened.context)
-            try:
-                return function()
-            finally:
-                tff.framework.set_default_context(runtime.context)
-
-        yield call
-
-
 @pytest.mark.parametrize(
     "factory, deviation",
     [
@@ -117,15 +101,17 @@ def here(runtime, tmp_path_factory):
     ],
     ids=["mean", "attention", "tree"],
 )
-def test_a_round_without_clients_has_its_noise(here, factory, deviation):
+def test_a_round_without_clients_has_its_noise(runtimes, factory, deviation):
     output = aggregate(factory, [], value_type=WIDE)
     values = np.concatenate(list(output.result))
     if deviation is None:  # the noise of the normaliser is one number, at least its deviation
         assert 0.2 < values.std() <= 0.3 * 1.02
     else:
         assert values.std() == pytest.approx(deviation, rel=0.02)
-    elsewhere = here(lambda: aggregate(factory, [], value_type=WIDE))
-    toolbox.assert_close(list(elsewhere.result), list(output.result), 1e-7)
+    for opened in runtimes.values():
+        with computing_on(opened):
+            again = aggregate(factory, [], value_type=WIDE)
+        toolbox.assert_close(list(again.result), list(output.result), 1e-7)
     assert output.state["round"] == 1
 
 
@@ -184,12 +170,14 @@ def test_a_wide_bound_without_noise_is_the_algorithm():
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedpa"])
-def test_two_rounds_with_noise(here, name):
+def test_two_rounds_with_noise(runtimes, name):
     algorithm = private(name, 0.5, clip=0.1, clip_quantile=0.5)
     assert has_noise(algorithm)
     weights, state, metrics = weights_after(algorithm, 2)
     if name == "fedpa":
-        toolbox.assert_close(here(lambda: weights_after(algorithm, 2))[0], weights, 1e-6)
+        for opened in runtimes.values():
+            with computing_on(opened):
+                toolbox.assert_close(weights_after(algorithm, 2)[0], weights, 1e-6)
     assert all(np.abs(w - s).max() > 1e-3 for w, s in zip(weights, toolbox.start_weights(), strict=True))
     assert state["aggregator"]["round"] == 2 and not state["aggregator"]["noise_seed"].any()
     assert metrics[1]["aggregator"].keys() == {"privacy/clip", "privacy/clipped_share"}

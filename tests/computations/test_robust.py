@@ -1,7 +1,6 @@
 """Robust rules against NumPy, what bad clients can do to each, and that nothing that is not finite passes."""
 
 import asyncio
-import contextlib
 import functools
 
 import numpy as np
@@ -25,30 +24,13 @@ from tests.computations import toolbox
 from tests.computations.built import build
 from tests.computations.test_attention import fits_one_model, what_the_server_gathers
 from tests.computations.toolbox import client, examples, model_weights, start_weights
-from tff_re.runtime import open_runtime
+from tests.stacks import computing_on
 
 pytestmark = pytest.mark.xdist_group("algorithms")
 
 SHAPES = ((6,), (2, 3), ())
 VALUE = tff.types.to_type([tff.TensorType(np.float32, shape) for shape in SHAPES])
 WEIGHT = tff.TensorType(np.float32)
-
-
-@pytest.fixture(scope="module")
-def contexts(runtime, tmp_path_factory):
-    """The contexts of both runtimes, by name; the session's stays the default."""
-    with open_runtime("in-process", log_path=tmp_path_factory.mktemp("here") / "log", threads=2) as here:
-        yield {"local": runtime.context, "in-process": here.context}
-    tff.framework.set_default_context(runtime.context)
-
-
-@contextlib.contextmanager
-def within(context, runtime):
-    tff.framework.set_default_context(context)
-    try:
-        yield
-    finally:
-        tff.framework.set_default_context(runtime.context)
 
 
 # Updates: nine honest ones around a truth, 13 numbers in three tensors.
@@ -152,13 +134,14 @@ def processes():
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_a_rule_is_its_numpy_version_in_any_order(processes, contexts, runtime, name):
+def test_a_rule_is_its_numpy_version_in_any_order(processes, runtimes, name):
     updates, weights = [*HONEST, -5 * TRUTH, 0.2 * TRUTH], [3, 1, 1, 0, 2, 1, 1, 4, 1, 1, 0]
     result = aggregate(processes(name), updates, weights)[0]
     np.testing.assert_allclose(result, RULES[name][1](updates, weights), atol=2e-6)
     if name in ON_BOTH_RUNTIMES:
-        with within(contexts["in-process"], runtime):
-            np.testing.assert_allclose(aggregate(processes(name), updates, weights)[0], result, atol=1e-6)
+        for opened in runtimes.values():
+            with computing_on(opened):
+                np.testing.assert_allclose(aggregate(processes(name), updates, weights)[0], result, atol=1e-6)
     turned = aggregate(processes(name), updates[::-1], weights[::-1])[0]
     np.testing.assert_allclose(turned, result, atol=2e-6)
     nobody, measured, _ = aggregate(processes(name), updates, [0] * len(updates))
@@ -397,7 +380,7 @@ def trusting(model, name="fedavg", kind=None, factor=1.0, **wanted):
     return recompose(algorithm, client_work=work, aggregator=mean())
 
 
-def test_fltrust_by_numpy(model, contexts, runtime):
+def test_fltrust_by_numpy(model, runtimes):
     """Two honest clients, one that flips its update and one that sends NaN; clients count by their trust alone."""
     x, y = examples(12, seed=40)
     data = [examples(n, seed=n) for n in (6, 15, 9, 8)]
@@ -412,8 +395,8 @@ def test_fltrust_by_numpy(model, contexts, runtime):
     scores = np.maximum(cosines[:3], 0)
     expected = scores @ [u * length / np.linalg.norm(u) for u in updates[:3]] / scores.sum()
     algorithm = trusting(model, kind="sign_flip", factor=3.0)
-    for context in contexts.values():
-        with within(context, runtime):
+    for opened in runtimes.values():
+        with computing_on(opened):
             clients = [client(a, b, seed=(0, k)) for k, (a, b) in enumerate(data)]
             clients[3]["examples"]["x"][0, 0] = np.nan
             for index, value in enumerate(clients):

@@ -22,8 +22,9 @@ from computations.client_work.attacks import attacked
 from computations.errors import CompositionError
 from computations.federated_algorithm import recompose
 from tests.computations.built import NAMES, begin, build, play
-from tests.computations.test_robust import HONEST, VALUE, WEIGHT, aggregate, contexts, vector, within  # noqa: F401
+from tests.computations.test_robust import HONEST, VALUE, WEIGHT, aggregate, vector
 from tests.computations.toolbox import client, examples, start_weights
+from tests.stacks import computing_on
 from tests.upper_floors import builder, tiny
 from tff_re.errors import UserError
 from tff_re.recipes.keys import markdown
@@ -74,11 +75,10 @@ def rounds(algorithm, number, attackers=(), left_out=()):
 
 
 @pytest.mark.parametrize("name", [n if n in SEAMS else pytest.param(n, marks=pytest.mark.slow) for n in PAIRS])
-def test_a_client_that_sends_nan_is_as_if_it_were_not_there(name, contexts, runtime):  # noqa: F811
-    with within(contexts["in-process"], runtime):
-        bad, metrics = rounds(ruled(name), 1, attackers=[ATTACKER])
-        honest, fine = rounds(ruled(name), 1)
-        without, _ = rounds(ruled(name), 1, left_out=[ATTACKER])
+def test_a_client_that_sends_nan_is_as_if_it_were_not_there(name):
+    bad, metrics = rounds(ruled(name), 1, attackers=[ATTACKER])
+    honest, fine = rounds(ruled(name), 1)
+    without, _ = rounds(ruled(name), 1, left_out=[ATTACKER])
     # FLTrust gives it no trust, and there is nothing to screen out.
     assert metrics[0]["aggregator"]["robust/screened"] == (name != "fedavg")
     assert fine[0]["aggregator"]["robust/screened"] == 0
@@ -87,37 +87,34 @@ def test_a_client_that_sends_nan_is_as_if_it_were_not_there(name, contexts, runt
         np.testing.assert_allclose(bad, without, rtol=1e-5, atol=1e-6)
 
 
-def test_two_rounds_are_those_of_the_worker(contexts, runtime):  # noqa: F811
+def test_two_rounds_are_those_of_the_worker(worker):
     """Client state, a collecting rule; a quantile that follows, re-weighted means, a second stage."""
     for name in ("scaffold", "fedpap"):
-        there, _ = rounds(ruled(name), 2, attackers=[ATTACKER])
-        with within(contexts["in-process"], runtime):
-            here, metrics = rounds(ruled(name), 2, attackers=[ATTACKER])
+        with computing_on(worker):
+            there, _ = rounds(ruled(name), 2, attackers=[ATTACKER])
+        here, metrics = rounds(ruled(name), 2, attackers=[ATTACKER])
         np.testing.assert_allclose(here, there, rtol=2e-5, atol=2e-5)
     norms = [m["aggregator"]["robust/clipping_norm"] for m in metrics]
     assert norms[0] == 1 and norms[1] != 1
 
 
-def test_updates_that_wait_in_a_file_give_the_same_to_the_bit(contexts, runtime, monkeypatch):  # noqa: F811
-    with within(contexts["in-process"], runtime):
-        in_memory, _ = rounds(ruled("fedpap"), 1)
-        monkeypatch.setattr(kept, "MOST_IN_MEMORY", 0)
-        monkeypatch.setattr(kept, "SMALLEST", 0)
-        in_file, _ = rounds(ruled("fedpap"), 1)
+def test_updates_that_wait_in_a_file_give_the_same_to_the_bit(monkeypatch):
+    in_memory, _ = rounds(ruled("fedpap"), 1)
+    monkeypatch.setattr(kept, "MOST_IN_MEMORY", 0)
+    monkeypatch.setattr(kept, "SMALLEST", 0)
+    in_file, _ = rounds(ruled("fedpap"), 1)
     assert in_file.tobytes() == in_memory.tobytes()
 
 
-def test_compressed_updates_go_through_rules(contexts, runtime):  # noqa: F811
-    with within(contexts["in-process"], runtime):
-        whole = ruled("fedavg", compression="top_k", top_share=1.0)
-        np.testing.assert_allclose(rounds(whole, 1)[0], rounds(ruled("fedavg"), 1)[0], rtol=1e-5, atol=1e-6)
+def test_compressed_updates_go_through_rules():
+    whole = ruled("fedavg", compression="top_k", top_share=1.0)
+    np.testing.assert_allclose(rounds(whole, 1)[0], rounds(ruled("fedavg"), 1)[0], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow  # eight bits without a rule and a compressed update with one are among the quick tests
-def test_updates_of_eight_bits_go_through_rules(contexts, runtime):  # noqa: F811
-    with within(contexts["in-process"], runtime):
-        eight, plain = (rounds(ruled("fedpap", **more), 1)[0] for more in ({"compression": "stochastic_8bit"}, {}))
-        assert 0 < np.abs(eight - plain).max() < 0.05
+def test_updates_of_eight_bits_go_through_rules():
+    eight, plain = (rounds(ruled("fedpap", **more), 1)[0] for more in ({"compression": "stochastic_8bit"}, {}))
+    assert 0 < np.abs(eight - plain).max() < 0.05
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in PAIRS])
@@ -197,7 +194,7 @@ def toy():
     RULES.remove("toy")
 
 
-def test_a_rule_in_one_file(toy, contexts, runtime):  # noqa: F811
+def test_a_rule_in_one_file(toy):
     conforms("toy")
     rows = [line for line in markdown().splitlines() if "`toy`" in line]
     assert len(rows) == 2 and "`toy`: a part of the weighted mean" in rows[0] and rows[1].startswith("| `toy_factor` |")
@@ -212,11 +209,10 @@ def test_a_rule_in_one_file(toy, contexts, runtime):  # noqa: F811
         with pytest.raises(UserError, match=message):
             tiny(*keys)
     ends = {}
-    with within(contexts["in-process"], runtime):
-        for rule in ("toy", "mean"):
-            algorithm = with_aggregation(build("fedavg"), aggregation_options()(rule=rule), clients=len(SIZES))
-            state = play(algorithm, begin(algorithm), [0], lambda _: [client(*examples(n, seed=n)) for n in SIZES])[0]
-            ends[rule] = vector(state["weights"].trainable) - vector(start_weights())
+    for rule in ("toy", "mean"):
+        algorithm = with_aggregation(build("fedavg"), aggregation_options()(rule=rule), clients=len(SIZES))
+        state = play(algorithm, begin(algorithm), [0], lambda _: [client(*examples(n, seed=n)) for n in SIZES])[0]
+        ends[rule] = vector(state["weights"].trainable) - vector(start_weights())
     np.testing.assert_allclose(ends["toy"], 0.5 * ends["mean"], rtol=1e-4, atol=1e-6)
 
 

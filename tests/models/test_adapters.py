@@ -17,6 +17,7 @@ from computations import algorithms
 from computations.privacy.example_gradients import sum_one_by_one, sum_side_by_side
 from tests.models.encoders_for_tests import LAYERS, PIECES, WIDTH, encoder, full_adapted_model
 from tests.runs.resuming import resumed_after
+from tests.stacks import computing_on, needs_tff
 from tests.upper_floors import assert_same_weights
 from tff_re.errors import UserError
 from tff_re.exporting.export_adapter import export_adapter
@@ -259,13 +260,14 @@ def test_every_algorithm_trains_an_adapter(name, corpus, run, in_process, builde
     assert any(not np.array_equal(a, b) for a, b in zip(start.trainable, result.weights.trainable, strict=True))
 
 
+@needs_tff
 @pytest.mark.slow
 @pytest.mark.parametrize("frozen", [{}, {"layers": LAYERS, "frozen_layers": 1}], ids=["all layers", "upper layers"])
-def test_both_runtimes_train_the_same(frozen, corpus, in_process, runtime, builder, tmp_path):
-    results = [
-        train_run(recipe(corpus, **frozen), tmp_path / str(i), runtime=where, builder=builder)[1]
-        for i, where in enumerate((in_process, runtime))
-    ]
+def test_both_runtimes_train_the_same(frozen, corpus, runtimes, builder, tmp_path):
+    results = []
+    for name, opened in runtimes.items():
+        with computing_on(opened):
+            results.append(train_run(recipe(corpus, **frozen), tmp_path / name, runtime=opened, builder=builder)[1])
     for ours, theirs in zip(*(r.weights.trainable for r in results), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-6)
 

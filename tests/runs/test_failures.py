@@ -20,6 +20,7 @@ from tests.computations import toolbox
 from tests.computations.built import DATA, begin, build, initial_client_states
 from tests.computations.toolbox import client, examples
 from tests.runs.resuming import assert_same_files, resumed_after
+from tests.stacks import computing_on
 from tests.upper_floors import assert_same_weights, builder, command, refusal, share_computations, tiny, write_recipe
 from tff_re.errors import UserError
 from tff_re.exporting.export_run import _privacy, _training
@@ -384,10 +385,10 @@ def test_a_client_that_fails_costs_its_update_on_both_runtimes(values, outcome, 
     plan = (*FAIR, "training.clients_per_round=4", "training.rounds=2", "training.tolerated_failures=1")
     results = {}
     for name, opened in (("here", here), ("local", worker)):
-        tff.framework.set_default_context(opened.context)
         experiment = builder().build(tiny(*plan))
         folder = begun(tmp_path / name, experiment)
-        results[name] = train(experiment, folder, opened)
+        with computing_on(opened):
+            results[name] = train(experiment, folder, opened)
         write_results(experiment, folder, results[name], read_history(folder))
         with open(folder.clients, newline="", encoding="utf-8") as file:
             rows = {row["client"]: row for row in csv.DictReader(file)}
@@ -406,7 +407,7 @@ def test_a_client_that_fails_costs_its_update_on_both_runtimes(values, outcome, 
 
 
 @pytest.mark.parametrize(("values", "outcome"), [({"x": np.nan}, "not_finite"), ({"y": 99}, "error")])
-def test_a_client_whose_evaluation_fails_is_left_out_of_the_sums_and_counted(values, outcome, here, runtime):
+def test_a_client_whose_evaluation_fails_is_left_out_of_the_sums_and_counted(values, outcome, here, runtimes):
     def spoiled(*places, tolerated=1):
         evaluator = Evaluator(builder().build(tiny(f"training.tolerated_failures={tolerated}")), "test")
         for index in places:
@@ -422,7 +423,7 @@ def test_a_client_whose_evaluation_fails_is_left_out_of_the_sums_and_counted(val
         return evaluator
 
     weights = builder().build(tiny()).model.initial_weights(3)
-    for opened in (here, runtime):
+    for opened in runtimes.values():
         tff.framework.set_default_context(opened.context)
         evaluated, others = spoiled(2)(weights), without(2)(weights)
         assert list(evaluated.clients) == list(others.clients) and len(evaluated.clients) == len(spoiled().clients) - 1

@@ -17,13 +17,13 @@ from dp_accounting.pld import PLDAccountant
 
 from computations.privacy.options import rounded_up
 from tests.runs.resuming import assert_same_files, resumed_after
+from tests.stacks import computing_on
 from tests.upper_floors import (
     SYNTHETIC,
     Stop,
     assert_same_weights,
     builder,
     command,
-    computing_on,
     refusal,
     share_computations,
     tiny,

@@ -19,14 +19,13 @@ from computations.stack import DISTRIBUTION, STACK
 from datasets.partition import read_partition
 from tests.cli.test_start import CHATTER
 from tests.runs.resuming import assert_same_files, resumed, resumed_after, stop_at
-from tests.stacks import needs_tff
+from tests.stacks import computing_on
 from tests.upper_floors import (
     Process,
     Stop,
     assert_same_weights,
     builder,
     command,
-    computing_on,
     consultations,
     refusal,
     rounds_in,
@@ -618,7 +617,7 @@ def test_an_interrupted_write_leaves_no_complaint_behind(where, tmp_path, monkey
 LONG = {"training": {"rounds": 16, "clients_per_round": 3, "checkpoint_every": 2}, "evaluation": {"every": 3}}
 
 
-@pytest.mark.parametrize("name", ["in-process", pytest.param("local", marks=needs_tff)])
+@pytest.mark.parametrize("name", ["in-process", "local"])
 def test_killed_in_the_middle(name, capsys, request, tmp_path):
     runtime = request.getfixturevalue("worker" if name == "local" else "runtime")
     recipe = write_recipe(tmp_path / "r.toml", **LONG)

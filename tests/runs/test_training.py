@@ -17,12 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datasets.federated import ClientExamples, FederatedExamples
-from tests.stacks import needs_tff
+from tests.stacks import computing_on, needs_tff
 from tests.upper_floors import (
     assert_same_weights,
     builder,
     command,
-    computing_on,
     consultations,
     refusal,
     rounds_in,
