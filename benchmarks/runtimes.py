@@ -172,7 +172,7 @@ def _all_stages(report, problem: str, contender: str, stages, rounds: int, folde
 
 
 def _simple_rounds(name: str, class_name: str, stages, folder: str) -> Callable:
-    """(clients, steps) -> a function that plays such a round."""
+    """A function of clients and steps; it gives the function that computes one round of them."""
     from benchmarks import rounds
     from computations.local_model import LocalModel
 
@@ -192,7 +192,7 @@ def _simple_rounds(name: str, class_name: str, stages, folder: str) -> Callable:
 
 
 def _encoder_rounds(name: str, class_name: str, stages, folder: str) -> Callable:
-    """(clients, steps) -> a function that plays such a round, always from the same weights."""
+    """As `_simple_rounds`; every round starts from the same weights."""
     from benchmarks import encoder
 
     (Path(folder) / "config.json").write_text(json.dumps(encoder.CONFIG), "utf-8")

@@ -37,20 +37,19 @@ def run(name: str, *overrides: str) -> None:
     from tff_re.runtime.quiet import be_quiet
 
     be_quiet()
-    started, ends = psutil.Process().create_time(), []
-    reports = []
+    from tff_re.runs.run import train_run
+
+    ends, seconds = [], []
 
     def after_round(report):
         ends.append(time.time())
-        reports.append(report)
-
-    from tff_re.runs.run import train_run
+        seconds.append(report.seconds)
 
     with tempfile.TemporaryDirectory() as folder:
         recipe = load(name, (*overrides, f"training.rounds={ROUNDS}"))
         train_run(recipe, Path(folder) / "run", runtime="in-process", details=False, on_round=after_round)
-    later = statistics.median(report.seconds for report in reports[1:])
-    print(json.dumps({"first": ends[0] - started, "round": later}))
+    first = ends[0] - psutil.Process().create_time()
+    print(json.dumps({"first": first, "round": statistics.median(seconds[1:])}))
 
 
 def measure(python: str, overrides: tuple[str, ...]) -> dict[str, float]:

@@ -75,17 +75,22 @@ def document_encoding_from_json(text: str) -> DocumentEncoding:
     return DocumentEncoding(_tokenizer(value), longest=value["longest"], marker=value["marker"])
 
 
+def special_pieces(tokenizer: Any) -> dict[str, str | list[str]]:
+    """Names such as `cls_token` -> the pieces of a tokenizer of `transformers`."""
+    return {
+        name: [str(piece) for piece in value] if isinstance(value, list | tuple) else str(value)
+        for name, value in tokenizer.special_tokens_map.items()
+    }
+
+
 def _text(value: Mapping[str, Any], tokenizer: Any) -> str:
     """With all that makes the ids of a fast tokenizer of `transformers`: `tokenizer` as the library `tokenizers` writes
     it (`tokenizer.json`), and `special`, names such as `cls_token` to the pieces."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         raise DataError("the tokenizer is not a fast one and cannot be stored", remedy="use a fast tokenizer")
-    special = {
-        name: [str(piece) for piece in value] if isinstance(value, list | tuple) else str(value)
-        for name, value in tokenizer.special_tokens_map.items()
-    }
-    stored = {**value, "version": VERSION, "special": special, "tokenizer": json.loads(backend.to_str())}
+    tables = {"special": special_pieces(tokenizer), "tokenizer": json.loads(backend.to_str())}
+    stored = {**value, "version": VERSION, **tables}
     return json.dumps(stored, ensure_ascii=False)
 
 

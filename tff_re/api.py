@@ -246,9 +246,8 @@ def export(
                 "an adapter is written in one form; leave the format, quantise, tflite, onnx and huggingface out"
             )
         return export_adapter(Path(run), None if out is None else Path(out), overwrite, where, runtime, **ways)
-    options = {"formats": formats, "quantise": quantise, "tflite": tflite, **ways}
-    options |= {"onnx": onnx, "huggingface": huggingface}
-    return export_run(Path(run), None if out is None else Path(out), overwrite, where, runtime, **options)
+    forms = {"formats": formats, "quantise": quantise, "tflite": tflite, "onnx": onnx, "huggingface": huggingface}
+    return export_run(Path(run), None if out is None else Path(out), overwrite, where, runtime, **forms, **ways)
 
 
 def audit(

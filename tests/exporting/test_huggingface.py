@@ -104,7 +104,7 @@ def test_what_is_behind_the_encoder_lies_apart_where_no_class_has_it():
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bags of frozen layers", "documents", "documents in windows"])
 def test_encoders_of_bags_and_documents(kind, tmp_path):
-    """Their cards have no program for what is behind the encoder, but for bags that of a sentence."""
+    """Their cards only load the encoder; that of bags has the program of a sentence."""
     folder = export_model(tmp_path / "a", **arguments(kind), formats="saved_model", huggingface=True)
     assert (folder / "huggingface" / "head.safetensors").exists()
     assert "AutoModel.from_pretrained" in (folder / "huggingface" / "README.md").read_text("utf-8")

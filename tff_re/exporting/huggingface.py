@@ -12,11 +12,12 @@ import tensorflow as tf
 from safetensors.numpy import save
 from transformers import TF_MODEL_MAPPING
 
+from datasets.encoding_files import special_pieces
 from datasets.text.relation_encoding import RelationEncoding
 from tff_re.errors import UserError
 from tff_re.exporting.card import card
 from tff_re.exporting.forms import TOLERANCE
-from tff_re.exporting.layout import HUGGINGFACE_FOLDER, TOKENIZER_FILE
+from tff_re.exporting.layout import CARD_FILE, HUGGINGFACE_FOLDER, TOKENIZER_FILE
 from tff_re.exporting.places import ExportError, write
 from tff_re.models import sentence_encoder, text_encoder
 from tff_re.models.encoders import EncoderOptions
@@ -26,22 +27,22 @@ from tff_re.models.pretrained import PieceEncoder, assign_pretrained, load_confi
 from tff_re.models.torch_names import encoder_name, head_names, transposed
 
 CONFIG_FILE, WEIGHTS_FILE, HEAD_FILE = "config.json", "model.safetensors", "head.safetensors"
-TOKENIZER_CONFIG_FILE, CARD_FILE = "tokenizer_config.json", "README.md"
+TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
 
 MODEL_TYPES = ("albert", "bert", "camembert", "distilbert", "electra", "mpnet", "roberta", "xlm-roberta")
 """Encoders whose names of weights are tested against PyTorch's."""
 
-_POSITIONS_BEHIND_PADDING = ("camembert", "roberta", "xlm-roberta")
+_POSITIONS_AFTER_PADDING = ("camembert", "roberta", "xlm-roberta")
 _PADDING = 1
-"""Their positions begin behind the padding's id, which `transformers` takes from the configuration in PyTorch and
-assumes to be this one in TensorFlow."""
+"""The first position of these types is one above the id of the padding. In PyTorch, `transformers` takes that id from
+the configuration; in TensorFlow it assumes this one."""
 
 NOTE = f"""## Use with transformers and PyTorch
 
 `{HUGGINGFACE_FOLDER}/` holds the encoder and what is behind it; its `{CARD_FILE}` has a program.
 """
 
-_MOST_COMPARED = 32
+_MAX_COMPARED = 32
 """Texts whose encoder outputs are compared."""
 
 
@@ -80,7 +81,7 @@ def write_folder(
             f"an encoder of type '{config.model_type}' has no tested names of weights in PyTorch (tested: "
             f"{', '.join(MODEL_TYPES)}); leave --huggingface out"
         )
-    if config.model_type in _POSITIONS_BEHIND_PADDING and config.pad_token_id != _PADDING:
+    if config.model_type in _POSITIONS_AFTER_PADDING and config.pad_token_id != _PADDING:
         raise ExportError(
             f"an encoder of type '{config.model_type}' whose pad_token_id is {config.pad_token_id} gives other outputs "
             f"in PyTorch than in TensorFlow, which numbers positions as for {_PADDING}; leave --huggingface out"
@@ -144,12 +145,8 @@ def _config(config: Any, architecture: str, labels: Sequence[str]) -> dict[str, 
 
 
 def _tokenizer_files(tokenizer: Any, longest: int) -> dict[str, str]:
-    special = {
-        name: [str(piece) for piece in value] if isinstance(value, list | tuple) else str(value)
-        for name, value in tokenizer.special_tokens_map.items()
-    }
     config = {
-        **special,
+        **special_pieces(tokenizer),
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": longest,
         "model_input_names": ["input_ids", "attention_mask"],
@@ -170,7 +167,7 @@ def _difference(encoder: PieceEncoder, folder: Path, arrays: Mapping[str, np.nda
     """The largest difference of an output between the encoder and the folder, relative to the largest output."""
     config, problem = load_config(str(folder)), None
     length = min(arrays["input_ids"].shape[1], config.max_position_embeddings - 2)
-    inputs = {name: tf.constant(arrays[name][:_MOST_COMPARED, :length]) for name in ("input_ids", "attention_mask")}
+    inputs = {name: tf.constant(arrays[name][:_MAX_COMPARED, :length]) for name in ("input_ids", "attention_mask")}
     again = PieceEncoder(config.to_dict(), config.vocab_size, None, 0, name="encoder")
     again(inputs)
     try:

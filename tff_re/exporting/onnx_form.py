@@ -17,7 +17,7 @@ import tensorflow as tf
 from computations.stack import STACK
 from tff_re.exporting.forms import TOLERANCE, Form
 from tff_re.exporting.layout import ENCODING_FILE, LABELS_FILE, ONNX_FILE, TOKENIZER_FILE
-from tff_re.exporting.places import ExportError
+from tff_re.exporting.places import ExportError, write
 
 PACKAGES = {
     "onnx": "onnx<1.18" if STACK == "tff" else "onnx>=1.19",
@@ -61,21 +61,21 @@ def write_onnx(path: Path, exported: Form, model_name: str) -> None:
 
     specs = [tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in exported.core_specs.items()]
     function = tf.function(outputs, input_signature=specs, autograph=False)
-    problem = None
+    probes, problem = exported.probes().arrays, None
     try:
         with _quiet():
             handlers = {"Erfc": (_write_erfc, [])}
             tf2onnx.convert.from_function(
                 function, input_signature=specs, opset=_OPSET, custom_op_handlers=handlers, output_path=str(path)
             )
-            answers = onnx_core(path, exported.at_once)(exported.probes().arrays)
+            answers = onnx_core(path, exported.at_once)(probes)
     except OSError:
         raise
     except Exception as error:  # whatever the converter and the runtime meet
         problem = type(error).__name__
     if problem is not None:
         raise ExportError(f"{_refused(model_name)} ({problem}); leave --onnx out")
-    expected = exported.logits({n: tf.constant(v) for n, v in exported.probes().arrays.items()}).numpy()
+    expected = exported.logits({n: tf.constant(v) for n, v in probes.items()}).numpy()
     largest = float(np.abs(expected).max())
     difference = float(np.abs(answers["logits"] - expected).max())
     if not difference <= exported.tolerance * max(largest, TOLERANCE):  # a NaN has to fail
@@ -84,8 +84,7 @@ def write_onnx(path: Path, exported: Form, model_name: str) -> None:
             f"logit is {largest:.2g}; leave --onnx out"
         )
     if exported.tokenizer is not None:
-        text = exported.tokenizer.backend_tokenizer.to_str(pretty=True)
-        (path.parent / TOKENIZER_FILE).write_text(text + "\n", encoding="utf-8")
+        write(path.parent / TOKENIZER_FILE, exported.tokenizer.backend_tokenizer.to_str(pretty=True))
 
 
 def _write_erfc(graph: Any, node: Any, name: str, _arguments: list) -> None:

@@ -159,5 +159,5 @@ def _encoder_names(encoder: tf.keras.layers.Layer) -> dict[str, tuple[tf.Variabl
 
 
 def _rest_names(model: tf.keras.Model) -> dict[str, tuple[tf.Variable, str]]:
-    """The same of the layers behind the encoder."""
+    """PyTorch's name -> (variable, what `transposed` takes) of the layers after the encoder."""
     return {_PREFIX + name: about for name, about in head_names(model).items()}
