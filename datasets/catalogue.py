@@ -17,7 +17,9 @@ from datasets.registry import Registry
 ENVIRONMENT_VARIABLE = "TFF_RE_DATA"
 
 DATA_SETS = Registry(
-    "data set", "datasets", *(f"datasets.{kind}" for kind in ("bags", "dialogues", "documents", "relations"))
+    "data set",
+    "datasets",
+    *(f"datasets.{kind}" for kind in ("bags", "dialogues", "documents", "entities", "relations")),
 )
 
 KINDS = {
@@ -25,6 +27,7 @@ KINDS = {
     "relations": ("pairs of mentions", "sentence_relations"),
     "bags": ("bags of sentences", "bag_relations"),
     "documents": ("documents with pairs of entities", "document_relations"),
+    "entities": ("texts with marked entities", "entity_recognition"),
     "vectors": ("vectors of features", "synthetic"),
 }
 """Kind of a data set -> what its samples are, and the task that a recipe uses it with."""
@@ -37,8 +40,8 @@ class DataSet:
     Attributes:
       name: As recipes call it.
       title: For people.
-      kind: One of `KINDS`; says which loader reads it: `load_corpus` (``texts``), `load_relations`, `load_bags` or
-        `load_documents`, each in ``<folder>.loading``. ``vectors`` are generated.
+      kind: One of `KINDS`; says which loader reads it: `load_corpus` (``texts``), `load_relations`, `load_bags`,
+        `load_documents` or `load_entities`, each in ``<folder>.loading``. ``vectors`` are generated.
       language: Of its texts; ``none`` for numbers.
       task: What is classified.
       labels: The label choices, the default one first.
