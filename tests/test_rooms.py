@@ -18,6 +18,7 @@ FLOORS = {
         "relations",
         "text",
         "documents encoded_clients",
+        "entities",
         "bags encoding_files",
     ),
     "computations": (
