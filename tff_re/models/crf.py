@@ -3,9 +3,9 @@
 A tagging y of a text of n tokens has the score start[y_1] + sum_i emissions[i, y_i] + sum_i transitions[y_i, y_(i+1)] +
 end[y_n]; its probability is exp(score) over the sum of that over all taggings.
 
-Numbers: B texts, L tokens in the longest of them (at least 1), T tags. `emissions` are float32 [B, L, T], a text's tokens
-are the first `lengths` int32 [B] of its row, and what lies behind them counts nowhere. A text without tokens has one
-tagging, of score 0.
+Numbers: B texts, L tokens in the longest of them (at least 1), T tags. `emissions` are float32 [B, L, T], a text's
+tokens are the first `lengths` int32 [B] of its row, and what lies behind them counts nowhere. A text without tokens has
+one tagging, of score 0.
 """
 
 from __future__ import annotations
@@ -190,8 +190,8 @@ def _recursion(
       combine: over the last axis.
 
     Returns:
-      (s, [L, ..., T], shifted so that the greatest of each is 0: long texts need no more than short numbers; how far each
-      was shifted, [L, ..., 1]).
+      (s, [L, ..., T], shifted so that the greatest of each is 0, so that numbers do not grow with the texts; how far
+      each was shifted, [L, ..., 1]).
     """
     count, shape = tf.shape(steps)[0], steps.shape[1:]
     turns = tf.maximum(-(-(count - 1) // UNROLLED), 1)
@@ -212,7 +212,8 @@ def _recursion(
 
     first, first_shift = shifted(steps[0] + start)
     arrays = [
-        tf.TensorArray(steps.dtype, size=turns, element_shape=[UNROLLED, *shape[:-1], width]) for width in (shape[-1], 1)
+        tf.TensorArray(steps.dtype, size=turns, element_shape=[UNROLLED, *shape[:-1], width])
+        for width in (shape[-1], 1)
     ]
     *_, sums, shifts = tf.while_loop(
         lambda index, *_: index < turns, turn, (0, first, *arrays), maximum_iterations=turns, parallel_iterations=1
