@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from datasets.entities.tags import SCHEMES
+
 if TYPE_CHECKING:  # a recipe's keys are checked without TensorFlow
     import tensorflow as tf
 
     from tff_re.models.fixed_weights import FixedWeights
-
-
-TAGS_PER_TYPE = {"BIO": 2, "BIOES": 4}
-"""Scheme -> how many tags each type has: its first token, those within it, with `BIOES` its last and its only one."""
 
 
 def _spec(kind: str, *shape: int | None) -> tf.TensorSpec:
@@ -101,7 +99,7 @@ class Tagged:
     @property
     def num_tags(self) -> int:
         """T, the number of tags: `O`, and 2 or 4 for each type."""
-        return 1 + TAGS_PER_TYPE[self.scheme] * len(self.entity_types)
+        return 1 + len(SCHEMES[self.scheme]) * len(self.entity_types)
 
     @property
     def tag_specs(self) -> Mapping[str, tf.TensorSpec]:
