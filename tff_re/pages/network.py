@@ -11,6 +11,8 @@ from tff_re.pages.page import Network, NetworkEdge, NetworkNode
 
 WIDTH, HEIGHT, MARGIN = 1000, 620, 70
 _STEPS = 200
+_GRAVITY = 1.0
+"""Pulls to the middle, so that parts of the graph that no edge joins stay near each other."""
 _LONGEST_LABEL = 28
 
 
@@ -51,7 +53,7 @@ def positions_of(nodes: int, edges: Sequence[tuple[int, int]]) -> np.ndarray:
     for step in range(_STEPS):
         between = points[:, None] - points[None]
         lengths = np.maximum(np.linalg.norm(between, axis=-1), 1e-3)
-        moves = (between * (distance / lengths)[..., None] ** 2).sum(axis=1)
+        moves = (between * (distance / lengths)[..., None] ** 2).sum(axis=1) - _GRAVITY * points
         along = points[heads] - points[tails]
         pulls = along * np.linalg.norm(along, axis=1, keepdims=True) / distance
         np.add.at(moves, heads, -pulls)
