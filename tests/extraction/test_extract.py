@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -215,3 +216,22 @@ def test_overlapping_predictions_are_no_pair_under_placeholders(tmp_path):
     model = Sentences(placeholders={"drug": "@DRUG$", "gene": "@GENE$"})
     assert extracted(tmp_path, "abc inhibits xyz", entities=Overlapping(), relations=model)[0] == []
     assert len(extracted(tmp_path, "abc inhibits xyz", entities=Overlapping(), overwrite=True)[0]) == 1
+
+
+class Cutting(Recogniser):
+    """Reads the first 30 characters of a text, and says so, as an export of entity recognition does."""
+
+    def recognise_each(self, texts):
+        found = self.predict([text[:30] for text in texts])
+        return [
+            SimpleNamespace(entities=entities, read_to=None if len(text) <= 30 else 30)
+            for text, entities in zip(texts, found, strict=True)
+        ]
+
+
+def test_documents_that_the_recogniser_cuts_are_counted(tmp_path):
+    texts = "Aspirin inhibits EGFR.", "Aspirin inhibits EGFR. Aspirin inhibits COX-2."
+    facts, result = extracted(tmp_path, *texts, entities=Cutting())
+    assert len(facts) == 2 and result.notes[0].startswith("1 documents of which the recogniser read only the beginning")
+    facts, result = extracted(tmp_path, *texts, entities=Cutting(), unit="sentences", overwrite=True)
+    assert len(facts) == 3 and result.notes == ("mentions linked: none 6",)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datasets.documents.records import Document
 from datasets.errors import DataError
 from datasets.relations.records import Span
-from tff_re.extraction.extract import DOCUMENTS_AT_ONCE
+from tff_re.extraction.extract import CUT, DOCUMENTS_AT_ONCE, SKIPPED
 from tff_re.extraction.pipeline import Pipeline
 from tff_re.extraction.records import UNLINKED, Annotated, Fact, Mention, RawDocument
 from tff_re.extraction.relations import chunks
@@ -97,7 +97,7 @@ def evaluate(
     """
     names, notes = _names(pipeline, documents)
     by_type = {name: Counts() for name in pipeline.recogniser.entity_types}
-    on_gold, end_to_end, done = Counts(), Counts(), 0
+    on_gold, end_to_end, done, cut = Counts(), Counts(), 0, 0
     for batch in chunks(documents, DOCUMENTS_AT_ONCE):
         raw = [RawDocument(document.document_id, document.text, document.title_length) for document in batch]
         gold = [Annotated(text, _gold_mentions(document, names)) for text, document in zip(raw, batch, strict=True)]
@@ -108,11 +108,12 @@ def evaluate(
             on_gold += _relations(facts, document, {})
         for document, facts in zip(batch, pipeline.facts(recognised), strict=True):
             end_to_end += _relations(facts, document, _ids_of_spans(document, names))
+        cut += sum(document.cut for document in recognised)
         done += len(batch)
         on_batch(done)
     skipped = len(set(pipeline.relations.skipped))
     pipeline.relations.skipped.clear()
-    notes += [f"{skipped} documents are longer than the model of relations reads"] if skipped else []
+    notes += [f"{count} {what}" for count, what in ((cut, CUT), (skipped, SKIPPED)) if count]
     total = sum(by_type.values(), Counts())
     return Evaluation(len(documents), total, by_type, on_gold, end_to_end, tuple(notes))
 

@@ -144,6 +144,7 @@ def extract_to(
 
 
 SKIPPED = "documents longer than the model of relations reads"
+CUT = "documents of which the recogniser read only the beginning (--unit sentences gives it one sentence at a time)"
 _WITHOUT_TEXT = "documents without text"
 _MENTIONS, _ON_PAGE, _CHARACTERS_ON_PAGE = "mentions", "documents on the page", "characters on the page"
 
@@ -169,6 +170,7 @@ def _counts(annotated: Sequence[Annotated], facts: Sequence[Sequence[Fact]]) -> 
     counts = Counter({FACTS: sum(map(len, facts))})
     for document in annotated:
         counts[_MENTIONS] += len(document.mentions)
+        counts[CUT] += document.cut
         counts[_WITHOUT_TEXT] += not document.document.text.strip()
         counts.update(f"linked: {mention.linked}" for mention in document.mentions)
     return counts
@@ -213,7 +215,7 @@ def _finish(journal: Journal, outputs: Outputs, notes: Sequence[str], page_of: P
 
 def _notes(counts: Mapping[str, int]) -> tuple[str, ...]:
     linked = {name.removeprefix("linked: "): count for name, count in counts.items() if name.startswith("linked: ")}
-    notes = [f"{counts[name]} {name}" for name in (_WITHOUT_TEXT, SKIPPED) if counts.get(name)]
+    notes = [f"{counts[name]} {name}" for name in (_WITHOUT_TEXT, CUT, SKIPPED) if counts.get(name)]
     if linked:
         notes.append("mentions linked: " + ", ".join(f"{name} {count}" for name, count in sorted(linked.items())))
     return tuple(notes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -38,14 +38,30 @@ class Pipeline:
             for start, end in self._parts(document)
         ]
         mentions: list[list[Mention]] = [[] for _ in documents]
-        predictions = self.recogniser.predict([text for *_, text in parts]) if parts else []
-        for (number, start, text), predicted in zip(parts, predictions, strict=True):
-            mentions[number] += [self._mention(entity, text, start) for entity in predicted]
-        return [Annotated(document, tuple(of_text)) for document, of_text in zip(documents, mentions, strict=True)]
+        cut = [False] * len(documents)
+        for (number, start, text), (entities, was_cut) in zip(parts, self._entities(parts), strict=True):
+            mentions[number] += [self._mention(entity, text, start) for entity in entities]
+            cut[number] |= was_cut
+        parts_of = zip(documents, mentions, cut, strict=True)
+        return [Annotated(document, tuple(of_text), was_cut) for document, of_text, was_cut in parts_of]
 
     def facts(self, annotated: Sequence[Annotated]) -> list[list[Fact]]:
         """The facts of each document."""
         return self.relations.facts(annotated)
+
+    def _entities(self, parts: Sequence[tuple[int, int, str]]) -> Iterator[tuple[Sequence[EntityPrediction], bool]]:
+        """(its entities, whether the recogniser read only a part of it) of each text."""
+        texts = [text for *_, text in parts]
+        if not texts:
+            return
+        recognise_each = getattr(self.recogniser, "recognise_each", None)
+        if recognise_each is None:
+            yield from ((entities, False) for entities in self.recogniser.predict(texts))
+            return
+        for result in recognise_each(texts):
+            if isinstance(result, Exception):
+                raise result
+            yield result.entities, result.read_to is not None
 
     def _parts(self, document: RawDocument) -> list[tuple[int, int]]:
         if self.unit == "sentences":

@@ -24,6 +24,9 @@ class EntityPrediction(Protocol):
 class EntityRecogniser(Protocol):
     """A model that finds entities in raw texts, such as a loaded export of entity recognition.
 
+    One that cuts long texts may also have `recognise_each(texts)`: for each text an object with its `entities`, and
+    with `read_to`, the characters that it read, None for all.
+
     Attributes:
       entity_types: The types that it predicts.
     """
@@ -79,10 +82,17 @@ class Mention:
 
 @dataclass(frozen=True)
 class Annotated:
-    """A document with its mentions, in the order of the text."""
+    """A document with its mentions.
+
+    Attributes:
+      document: The document.
+      mentions: In the order of the text.
+      cut: Whether the recogniser read only a part of it.
+    """
 
     document: RawDocument
     mentions: tuple[Mention, ...]
+    cut: bool = False
 
 
 @dataclass(frozen=True)
