@@ -1,0 +1,67 @@
+"""The newest version of `transformers` whose TensorFlow classes load, and others."""
+
+from __future__ import annotations
+
+import configparser
+import pathlib
+import re
+import subprocess
+import sys
+from importlib import metadata
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from tff_re.errors import UserError
+from tff_re.models.transformers_version import NEWEST, OLDEST, TF_MODEL_MAPPING, require_supported
+
+ROOT = pathlib.Path(__file__).parents[2]
+LOCKS = ("requirements.lock", "requirements-language.lock")
+
+
+def test_the_newest_version_with_tensorflow_classes_is_in_both_locks():
+    assert NEWEST == "4.57.6"
+    for lock in LOCKS:
+        assert re.findall("^transformers==([^ ]+)", (ROOT / lock).read_text("utf-8"), re.MULTILINE) == [NEWEST]
+
+
+def test_the_installed_version_is_supported_and_its_classes_load():
+    require_supported(metadata.version("transformers"))
+    names = {cls.__name__ for cls in TF_MODEL_MAPPING.values()}
+    assert {"TFBertModel", "TFDistilBertModel", "TFRobertaModel", "TFElectraModel"} <= names
+
+
+def test_setup_cfg_allows_what_is_supported():
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg", encoding="utf-8")
+    wanted = [Requirement(line) for line in setup["options"]["install_requires"].split("\n") if line]
+    (specifier,) = (requirement.specifier for requirement in wanted if requirement.name == "transformers")
+    oldest, newest = Version(OLDEST), Version(NEWEST)
+    assert str(specifier) == f"<{newest.major}.{newest.minor + 1},>={oldest}"
+
+
+@pytest.mark.parametrize("version", [OLDEST, "4.53.3", "4.56.0.dev0", NEWEST])
+def test_a_supported_version(version):
+    require_supported(version)
+
+
+@pytest.mark.parametrize("version", ["3.5.1", "4.52.4", "4.58.0", "5.0.0rc1", "5.24.0"])
+def test_another_version_is_refused(version):
+    with pytest.raises(UserError) as caught:
+        require_supported(version)
+    message = str(caught.value)
+    assert message.startswith(f"transformers {version} is installed, and encoders need 4.53 to 4.57.6, the last v")
+    assert message.endswith("(make setup), or run: pip install transformers==4.57.6") and "\n" not in message
+
+
+def test_a_command_says_so_in_one_line(tmp_path):
+    """The version is asked before its classes are imported."""
+    lie = (
+        "from importlib import metadata; version = metadata.version\n"
+        "metadata.version = lambda name: '5.24.0' if name == 'transformers' else version(name)\n"
+        f"from tff_re import run; raise SystemExit(run.main(['export', {str(tmp_path)!r}]))"
+    )
+    ran = subprocess.run([sys.executable, "-c", lie], capture_output=True, text=True, timeout=120, cwd=ROOT)
+    assert ran.returncode == 2 and len(ran.stderr.splitlines()) == 1, ran.stderr
+    assert "transformers 5.24.0 is installed, and encoders need 4.53 to 4.57.6" in ran.stderr
