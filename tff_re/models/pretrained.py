@@ -278,7 +278,8 @@ def stack_of(main: tf.keras.layers.Layer) -> tf.keras.layers.Layer:
 def main_layer(config) -> tf.keras.layers.Layer:
     """The main layer of the configuration's TensorFlow model, without its pooler."""
     cls = TF_MODEL_MAPPING[type(config)]
-    model = cls(config, **_without_pooler(cls))
+    with quiet():
+        model = cls(config, **_without_pooler(cls))
     return getattr(model, model.base_model_prefix)
 
 
@@ -404,7 +405,7 @@ def _require_floats(checkpoint: Checkpoint, source: str) -> None:
 
 @contextlib.contextmanager
 def quiet():
-    """`transformers` writes pages about weights that it did or did not use; what matters is an error of ours."""
+    """Without the warnings of `transformers`: that version 5 has no TensorFlow classes, and what it assumes."""
     before = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity(logging.CRITICAL)
     try:
