@@ -14,10 +14,10 @@ from typing import Any
 import h5py
 import numpy as np
 from safetensors import safe_open
-from transformers.utils import cached_file
 
 from tff_re.errors import UserError
 from tff_re.models.torch_names import encoder_name, is_transposed, renamed, transposed
+from tff_re.models.transformers_version import cached_file
 
 WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "tf_model.h5", "tf_model.h5.index.json")
 """What can be read, in the order in which it is looked for; an index names several files."""

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
-from transformers import CONFIG_MAPPING
 
 from computations.randomness import next_seed, step_seed
 from tff_re.models.document_windows import Windows, cut
 from tff_re.models.frozen_layers import UpperLayers
 from tff_re.models.pretrained import PieceEncoder, positions, stack_of, unconverted
+from tff_re.models.transformers_version import CONFIG_MAPPING
 
 READABLE = ("bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta")
 """Model types whose attention is softmax(Q K^T / sqrt(d / h)) over the inputs of a layer, and nothing else."""

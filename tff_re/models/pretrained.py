@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from safetensors import SafetensorError
-from transformers import CONFIG_MAPPING, AutoConfig
-from transformers.utils import logging as transformers_logging
 
 from computations.randomness import SeededDropout
 from tff_re.errors import UserError
@@ -24,7 +22,8 @@ from tff_re.models.checkpoint_files import Checkpoint, open_checkpoint
 from tff_re.models.fixed_weights import FixedWeights, leaf_name, sort_weights
 from tff_re.models.hub import how_to_read, is_path
 from tff_re.models.keras_private import layers_in, precision_of, track_untrained, unwrapped
-from tff_re.models.transformers_version import TF_MODEL_MAPPING
+from tff_re.models.transformers_version import CONFIG_MAPPING, TF_MODEL_MAPPING, AutoConfig
+from tff_re.models.transformers_version import logging as transformers_logging
 
 KEY = "task.tokenizer (or model.encoder)"
 """What names an encoder in a recipe."""

@@ -1,4 +1,7 @@
-"""The versions of `transformers` that have TensorFlow classes, which encoders are made of."""
+"""The versions of `transformers` that have TensorFlow classes, and what encoders need of it.
+
+Models import it from here, so that another version is refused before any of it is imported.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +33,7 @@ def _series(version: str) -> tuple[int, ...]:
 
 require_supported(metadata.version("transformers"))
 
-from transformers import TF_MODEL_MAPPING  # noqa: E402  later versions lack it
+from transformers import CONFIG_MAPPING, TF_MODEL_MAPPING, AutoConfig  # noqa: E402
+from transformers.utils import cached_file, logging  # noqa: E402
 
-__all__ = ["NEWEST", "OLDEST", "TF_MODEL_MAPPING", "require_supported"]
+__all__ = ["CONFIG_MAPPING", "NEWEST", "OLDEST", "TF_MODEL_MAPPING", "AutoConfig", "cached_file", "logging"]
