@@ -115,7 +115,7 @@ def read_marked_texts(
     """
     tally, seen = Counter() if tally is None else tally, set()
     for block in _blocks(path):
-        document_id, title, abstract = _title_and_abstract(block, path)
+        document_id, title, abstract = title_and_abstract(block, path)
         fail = functools.partial(DataError, path=path, line=block[0][0])
         if document_id in seen:
             raise fail("duplicate document", record=named("document", document_id), remedy="remove one of them")
