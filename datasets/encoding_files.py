@@ -1,4 +1,4 @@
-"""Encodings with a tokenizer as JSON and back, tokenizer included: what an exported model needs beside its weights."""
+"""Encodings as JSON and back, tokenizer or vocabulary included: what an exported model needs beside its weights."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from datasets.documents.encoding import DocumentEncoding
+from datasets.entities.encoding import TaggedPieceEncoding, TaggedTokenEncoding
 from datasets.errors import DataError
+from datasets.text.encoding import encoding_from_json
 from datasets.text.piece_encoding import PieceEncoding
 from datasets.text.relation_encoding import RelationEncoding
 
 VERSION = 1
 
 SENTENCES, DOCUMENTS, PIECES = "sentences", "documents", "pieces"
+TAGGED_TOKENS, TAGGED_PIECES = "tagged tokens", "tagged pieces"
 
 _RARE = "\ua66e"
 """A letter of a single manuscript, which hardly any vocabulary has."""
@@ -42,6 +45,36 @@ def document_encoding_to_json(encoding: DocumentEncoding) -> str:
 def piece_encoding_to_json(encoding: PieceEncoding) -> str:
     """A PieceEncoding as JSON. Raises DataError for a tokenizer that cannot be stored."""
     return _text({"encoding": PIECES, "max_length": encoding.max_length}, encoding.tokenizer)
+
+
+def tagged_encoding_to_json(encoding: TaggedTokenEncoding | TaggedPieceEncoding) -> str:
+    """An encoding of entities as JSON. Raises DataError for a tokenizer that cannot be stored."""
+    tags = {"entity_types": list(encoding.entity_types), "scheme": encoding.scheme}
+    if isinstance(encoding, TaggedPieceEncoding):
+        return _text({"encoding": TAGGED_PIECES, **tags, "max_length": encoding.max_length}, encoding.tokenizer)
+    stored = {
+        "encoding": TAGGED_TOKENS,
+        **tags,
+        "version": VERSION,
+        "text": json.loads(encoding.text_encoding.to_json()),
+    }
+    return json.dumps(stored, ensure_ascii=False)
+
+
+def tagged_encoding_from_json(text: str) -> TaggedTokenEncoding | TaggedPieceEncoding:
+    """What `tagged_encoding_to_json` wrote. Raises DataError for anything else."""
+    keys, kind = ("entity_types", "scheme"), _kind(text)
+    if kind == TAGGED_TOKENS:
+        value = _value(text, TAGGED_TOKENS, (*keys, "text"), tokenizer=False)
+    else:
+        value = _value(text, TAGGED_PIECES, (*keys, "max_length"))
+    _check(_all_strings(value["entity_types"], list), '"entity_types" is not a list of strings')
+    _check(isinstance(value["scheme"], str), '"scheme" is not a string')
+    types, scheme = tuple(value["entity_types"]), value["scheme"]
+    if kind == TAGGED_TOKENS:
+        text_encoding = encoding_from_json(json.dumps(value["text"], ensure_ascii=False))
+        return TaggedTokenEncoding(text_encoding, types, scheme)
+    return TaggedPieceEncoding(_tokenizer(value), types, scheme, value["max_length"])
 
 
 def piece_encoding_from_json(text: str) -> PieceEncoding:
@@ -127,14 +160,20 @@ def _all_strings(value: Any, kind: type) -> bool:
     return isinstance(value, kind) and all(isinstance(item, str) and item for item in items)
 
 
-def _value(text: str, kind: str, keys: tuple[str, ...]) -> dict[str, Any]:
+def _kind(text: str) -> Any:
+    """What encoding JSON says that it is of; None for anything else."""
     try:
         value = json.loads(text)
     except ValueError:
-        value = None
-    if not isinstance(value, dict) or value.get("encoding") != kind or value.get("version") != VERSION:
+        return None
+    return value.get("encoding") if isinstance(value, dict) else None
+
+
+def _value(text: str, kind: str, keys: tuple[str, ...], *, tokenizer: bool = True) -> dict[str, Any]:
+    value = json.loads(text) if _kind(text) == kind else {}
+    if value.get("version") != VERSION:
         raise DataError(f"is not the JSON of an encoding of {kind}", remedy="export the model again")
-    missing = [key for key in (*keys, "tokenizer", "special") if key not in value]
+    missing = [key for key in (*keys, *(("tokenizer", "special") if tokenizer else ())) if key not in value]
     if missing:
         raise DataError(f'has no "{missing[0]}"', remedy="export the model again")
     return value

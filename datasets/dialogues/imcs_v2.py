@@ -191,8 +191,8 @@ def _utterance(sentence: Any, fail: Fail) -> Utterance:
         raise fail(reason, remedy="give every symptom one type")
     for norm in norms:
         require(norm, str, "a symptom name", fail)
-    text = field(sentence, "sentence", str, fail)
-    return Utterance(sentence_id, speaker, text, act, tuple(norms), tuple(_symptom_type(t, fail) for t in types))
+    text, tags = field(sentence, "sentence", str, fail), optional_string(sentence, "BIO_label", fail)
+    return Utterance(sentence_id, speaker, text, act, tuple(norms), tuple(_symptom_type(t, fail) for t in types), tags)
 
 
 def _symptom_type(value: Any, fail: Fail) -> str:

@@ -20,6 +20,7 @@ class Utterance:
       dialogue_act: One of the 16 IMCS intents; None where the file has none.
       symptom_norm: The normalised names of the symptoms that the sentence states.
       symptom_type: For each of them "0" (absent), "1" (present) or "2" (unclear).
+      bio_label: The tags of its characters, with blanks between them; None where the file has none.
     """
 
     sentence_id: str
@@ -28,6 +29,7 @@ class Utterance:
     dialogue_act: str | None = None
     symptom_norm: tuple[str, ...] = field(default=(), repr=False)
     symptom_type: tuple[str, ...] = field(default=(), repr=False)
+    bio_label: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)

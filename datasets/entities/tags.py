@@ -1,8 +1,8 @@
 """From typed spans to one tag a token, and back.
 
 Tag 0 is ``O``, outside of all entities. Each type has a block of tags. With the scheme BIO that of type k (from 0)
-begins at 1 + 2k: ``B`` (an entity's first token), ``I`` (its others). With BIOES it begins at 1 + 4k: ``B``, ``I``, ``E``
-(an entity's last token), ``S`` (its only token).
+begins at 1 + 2k: ``B`` (an entity's first token), ``I`` (its others). With BIOES it begins at 1 + 4k: ``B``, ``I``,
+``E`` (an entity's last token), ``S`` (its only token).
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def spans_of(
     """The spans that tags mean, in the order of the text: the one decoder of this project.
 
     Every sequence of tags can be read, also those that `tags_of` never makes, as in seqeval's default mode. An entity
-    begins at B or S, and at a tag of its type after a token that is outside, of another type, or at the end (E, S) of an
-    entity. It ends before a token that is outside, of another type, or B or S, and after E or S.
+    begins at B or S, and at a tag of its type after a token that is outside, of another type, or at the end (E, S) of
+    an entity. It ends before a token that is outside, of another type, or B or S, and after E or S.
 
     Args:
       tags: One for each token.

@@ -188,15 +188,23 @@ class RelationEncoding:
 
 def tokenized(tokenizer: Tokenizer, texts: Sequence[str], markers: Sequence[str] = ()) -> Iterator[list[int]]:
     """The ids of each text, one after the other; what a text spells of special pieces and markers is plain text."""
+    parts = plain_parts(tokenizer, texts, markers)
+    flat = [part for pieces in parts for part in pieces]
+    ids = iter(tokenizer(flat, **TOKENIZE_ONLY)["input_ids"] if flat else ())
+    for pieces in parts:
+        yield [i for _ in pieces for i in next(ids)]
+
+
+TOKENIZE_ONLY = {"add_special_tokens": False, "padding": False, "truncation": False, "verbose": False}
+"""Options of a tokenizer's call: the pieces of the text and nothing else."""
+
+
+def plain_parts(tokenizer: Tokenizer, texts: Sequence[str], markers: Sequence[str] = ()) -> list[list[str]]:
+    """Each text in parts in which the tokenizer finds no special piece and no marker; together they are the text."""
     special = sorted({*tokenizer.all_special_tokens, *markers}, key=len, reverse=True)
     pattern = re.compile(f"(?={'|'.join(map(re.escape, special))})")
     # A special piece is not found in a text that is cut after the piece's first character.
-    parts = [_cut_at(text, [match.start() + 1 for match in pattern.finditer(text)]) for text in texts]
-    flat = [part for pieces in parts for part in pieces]
-    options = {"add_special_tokens": False, "padding": False, "truncation": False, "verbose": False}
-    ids = iter(tokenizer(flat, **options)["input_ids"] if flat else ())
-    for pieces in parts:
-        yield [i for _ in pieces for i in next(ids)]
+    return [_cut_at(text, [match.start() + 1 for match in pattern.finditer(text)]) for text in texts]
 
 
 _MARKER, _INSIDE, _BETWEEN, _OUTSIDE = range(4)
