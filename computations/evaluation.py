@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from computations import federated as tff
 from computations.inference import over_batches
-from computations.local_model import LocalModel, assign_weights, split_label, zero_initialisers
+from computations.local_model import LocalModel, assign_weights, features_of, zero_initialisers
 
 BATCH = 256
 """Examples at once, unless the model wants fewer."""
@@ -42,7 +42,7 @@ def client_evaluation(model: LocalModel, *, batch_size: int | None = None) -> tf
             keras_model = model.build()
 
         def batch_statistics(batch):
-            features, labels = split_label(batch)
+            features, labels = features_of(batch), model.labels_of(batch)
             outputs = keras_model(features, training=False)
             losses = model.losses(labels, outputs)
             return collections.OrderedDict(

@@ -132,6 +132,8 @@ class LocalModel:
         (pretrained ones); called eagerly, so it may read files.
       rows: name of an integer feature [B, P] of which every entry that is not negative makes one row of the outputs, in
         their order (the pairs of a document); None: every example makes one.
+      row_labels: name of an integer feature of the shape of `rows`, with the class of each row where that is not -1 (a
+        token's tag); None: a row has the label of its example, or no single class.
       inference_batch: examples at once where no gradients are taken, to bound the memory; None: the usual number.
       mask: name of an integer feature [B, l], 1 where an example has something and 0 on its padding, of a model that
         computes no more than the longest of a batch needs; a client then reads examples of like length together.
@@ -146,6 +148,7 @@ class LocalModel:
     statistics: Callable[[tf.Tensor, Mapping[str, tf.Tensor]], Mapping[str, tf.Tensor]] | None = None
     initialise: Callable[[tf.keras.Model], None] | None = None
     rows: str | None = None
+    row_labels: str | None = None
     inference_batch: int | None = None
     mask: str | None = None
     known_sizes: Sizes | None = field(default=None, compare=False, repr=False)
@@ -153,7 +156,9 @@ class LocalModel:
     def __post_init__(self):
         if LABEL not in self.input_spec:
             raise ValueError(f"input_spec has no label {LABEL!r}: it names {sorted(self.input_spec)}")
-        for name in ("rows", "mask"):
+        if self.row_labels is not None and self.rows is None:
+            raise ValueError("row_labels needs rows")
+        for name in ("rows", "row_labels", "mask"):
             if (feature := getattr(self, name)) is not None and feature not in self.input_spec:
                 raise ValueError(f"{name} is {feature!r}, but input_spec names {sorted(self.input_spec)}")
         if self.statistics is None:
@@ -236,6 +241,17 @@ class LocalModel:
         if self.rows is None:
             return tf.ones_like(examples[LABEL], tf.int32)
         return tf.reduce_sum(tf.cast(examples[self.rows] >= 0, tf.int32), axis=-1)
+
+    @property
+    def one_label(self) -> bool:
+        """Whether each row of the outputs has exactly one class."""
+        return self.rows is None or self.row_labels is not None
+
+    def labels_of(self, examples: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        """int32 [N], the class of each row of the outputs; the labels of the examples if rows have no single class."""
+        if self.row_labels is None:
+            return examples[LABEL]
+        return tf.boolean_mask(examples[self.row_labels], examples[self.rows] >= 0)
 
     def num_rows(self, examples: Mapping[str, np.ndarray]) -> int:
         """How many rows of the outputs arrays of examples make."""

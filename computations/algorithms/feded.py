@@ -45,6 +45,8 @@ class EnsembleDistillationOptions(LocalOptions):
     server_batch_size: examples in a batch of the server's; batch_size if not set.
     server_learning_rate: of the server; learning_rate if not set.
     num_server_examples: how many examples the server holds; a run counts them if it is not set.
+    num_server_rows: how many rows of the model's outputs they make (tokens of texts); a run counts them if it is not
+      set.
     """
 
     optimizer: Literal["adam", "sgd"] = "adam"
@@ -60,6 +62,7 @@ class EnsembleDistillationOptions(LocalOptions):
     server_batch_size: int | None = field(default=None, validator=optional(STEPS))
     server_learning_rate: float | None = field(default=None, validator=optional(NOT_NEGATIVE))
     num_server_examples: int | None = field(default=None, validator=optional(COUNT))
+    num_server_rows: int | None = field(default=None, validator=optional(COUNT))
 
     def __attrs_post_init__(self):
         super().__attrs_post_init__()
@@ -98,6 +101,8 @@ def feded(model, options, client_model=None):
             options.weighting,
             options.agreement_temperature,
             of_probabilities,
+            options.num_server_rows,
+            model.row_labels,
         ),
         own_models=client_model is not None,
     )
@@ -112,6 +117,7 @@ def feded(model, options, client_model=None):
             optimizer=_at_server(options),
             training=server_training(options),
             logarithms=options.ensemble == "probabilities",
+            num_rows=options.num_server_rows,
         ),
         distributor=None if client_model is None else nothing_sent(model.weights_type),
     )

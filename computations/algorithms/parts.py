@@ -24,8 +24,8 @@ def adam_or_sgd(options: AdamOrSgdOptions) -> ClientOptimizer:
 
 
 def require_one_label(model: LocalModel, name: str) -> None:
-    """CompositionError for an algorithm that needs one label per example and a model of pairs with several each."""
-    if model.rows is not None:
+    """CompositionError for an algorithm that needs one class per output and a model of pairs with several each."""
+    if not model.one_label:
         raise CompositionError(
             f"{name}: needs examples of one class each, and the model classifies pairs, each of which may have several "
             "relations; choose another algorithm.name"

@@ -21,7 +21,7 @@ from computations.client_work.client_updates import NormalisedDifference, Predic
 from computations.client_work.objectives import Batch, Client, Objective
 from computations.client_work.optimizers import ClientOptimizer
 from computations.client_work.units import Units, units_of
-from computations.local_model import GROUP, TRIPLE, LocalModel, assign_weights, split_label, zero_initialisers, zeros
+from computations.local_model import GROUP, TRIPLE, LocalModel, assign_weights, features_of, zero_initialisers, zeros
 from computations.privacy.example_gradients import (
     ExamplePrivacy,
     fits_side_by_side,
@@ -272,7 +272,7 @@ class _Steps:
 
     def _loss(self, rows, bags, seed, prepared) -> tuple[tf.Tensor, Batch]:
         examples = {name: tf.gather(array, rows) for name, array in self.client.examples.items()}
-        features, labels = split_label(examples)
+        features, labels = features_of(examples), self.client.local_model.labels_of(examples)
         with step_seed(seed):
             batch = Batch(features, labels, self.client.model(features, training=True), rows, bags)
             return self.objective.loss(self.client, prepared, batch), batch

@@ -31,15 +31,20 @@ class Predictions:
         weighting: Literal["uniform", "examples", "agreement"] = "uniform",
         agreement_temperature: float = 1.0,
         probabilities: bool = False,
+        num_rows: int | None = None,
+        row_labels: str | None = None,
     ):
         """Args:
-        num_examples: N, how many the server holds.
+        num_examples: how many the server holds.
+        num_rows: N, rows of the outputs that they make; `num_examples` if not given.
+        row_labels: `LocalModel.row_labels`, a feature that clients get only where they get labels.
         encoding: how a prediction is sent: logits in 32 or 16 bits, or only the most likely class.
         weighting: see above; `uniform` and `examples` are set in `LocalTraining`.
         agreement_temperature: above zero.
         probabilities: in place of logits; not of labels.
         """
         self.num_examples, self.encoding = num_examples, encoding
+        self.num_rows, self.row_labels = num_examples if num_rows is None else num_rows, row_labels
         self.agrees = weighting == "agreement"
         self.agreement_temperature = agreement_temperature
         self.probabilities = probabilities
@@ -56,15 +61,19 @@ class Predictions:
     def for_clients(self, examples):
         """The part of the server's examples that is broadcast to the clients."""
         names = {*features_of(examples), *([LABEL] if self.agrees else [])}
-        return collections.OrderedDict((n, v) for n, v in examples.items() if n in names)
+        sent = collections.OrderedDict((n, v) for n, v in examples.items() if n in names)
+        if self.row_labels is not None and not self.agrees:
+            tags = sent[self.row_labels]
+            sent[self.row_labels] = tf.minimum(tags, tf.zeros_like(tags))  # where rows are, not their classes
+        return sent
 
     def compute(self, client: Client, examples, steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """(update, factor on the client's weight) of a client trained for `steps`; called in the graph of that."""
         classes = client.local_model.num_classes
-        logits = tf.ensure_shape(forward(client.model, examples, "logits", classes), [self.num_examples, classes])
+        logits = tf.ensure_shape(forward(client.model, examples, "logits", classes), [self.num_rows, classes])
         factor = tf.constant(1.0)
         if self.agrees:
-            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(examples[LABEL], logits)
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(client.local_model.labels_of(examples), logits)
             factor = tf.exp(-tf.reduce_mean(losses) / self.agreement_temperature)
         if self.encoding == "label":
             return tf.cast(tf.argmax(logits, axis=-1), label_type(classes)), factor

@@ -25,23 +25,25 @@ def distillation(
     optimizer: ClientOptimizer,
     training: LocalTraining,
     logarithms: bool = False,
+    num_rows: int | None = None,
 ) -> tff.learning.templates.FinalizerProcess:
     """Passes over the server's examples with cross-entropy and the divergence from the teacher (Algorithm 1, Eq. 6).
 
     The update is <update=<logits=float32[N,C], weight=float32>, server=<examples=E, seed=int32[2]>>: the teacher's
-    logits on the server's N examples, the weight behind them, the examples and the seed of the passes. Where the weight
-    is zero there is no teacher, and the model stays as it is; so it does where training it led to a value that is not
-    finite. Measurements: `loss` of the passes, `teacher_accuracy` and `trained` (1 or 0).
+    logits on the N rows of outputs that the server's examples make, the weight behind them, the examples and the seed
+    of the passes. Where the weight is zero there is no teacher, and the model stays as it is; so it does where training
+    it led to a value that is not finite. Measurements: `loss` of the passes, `teacher_accuracy` and `trained` (1 or 0).
 
     Args:
       model: the server's.
       server_type: type of `server`.
       objective: with the temperature and the divergence's weight.
       optimizer, training: of the passes.
+      num_rows: N; the number of examples if not given.
       logarithms: whether the update's `logits` are probabilities, whose logarithms are the teacher's logits.
     """
     teacher_type = collections.OrderedDict(
-        logits=tff.TensorType(np.float32, [server_type.examples["y"].shape[0], model.num_classes]),
+        logits=tff.TensorType(np.float32, [num_rows or server_type.examples["y"].shape[0], model.num_classes]),
         weight=tff.TensorType(np.float32),
     )
     update_type = tff.types.to_type(collections.OrderedDict(update=teacher_type, server=server_type))
@@ -60,7 +62,7 @@ def distillation(
         trained = train_client(model, objective, optimizer, training, arguments)
         taught = teacher["weight"] > 0
         trainable = [tf.where(taught, w - u, w) for w, u in zip(weights.trainable, trained["update"], strict=True)]
-        labels = tf.cast(server["examples"]["y"], tf.int64)
+        labels = tf.cast(model.labels_of(server["examples"]), tf.int64)
         right = tf.equal(tf.argmax(logits, axis=-1), labels)
         statistics = trained["statistics"]
         measurements = collections.OrderedDict(

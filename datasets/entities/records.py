@@ -52,16 +52,16 @@ class EntitySample:
     def __post_init__(self):
         where, end_before = named("sample", self.sample_id), 0
         for span in self.spans:
-            place = f"{span.start}:{span.end}"
+            offsets = f"{span.start}:{span.end}"
             if not 0 <= span.start < span.end <= len(self.text):
                 raise DataError(
-                    f"the entity {place} is empty or beyond the text of {len(self.text)} characters",
+                    f"the entity {offsets} is empty or beyond the text of {len(self.text)} characters",
                     record=where,
                     remedy="give 0 <= start < end <= length",
                 )
             if span.start < end_before:
                 raise DataError(
-                    f"the entity {place} overlaps the one before it, or is not in the order of the text",
+                    f"the entity {offsets} overlaps the one before it, or is not in the order of the text",
                     record=where,
                     remedy="sort the entities, and keep one of those that overlap (nested = 'outermost')",
                 )

@@ -14,6 +14,10 @@ if TYPE_CHECKING:  # a recipe's keys are checked without TensorFlow
     from tff_re.models.fixed_weights import FixedWeights
 
 
+TAGS_PER_TYPE = {"BIO": 2, "BIOES": 4}
+"""Scheme -> how many tags each type has: its first token, those within it, with `BIOES` its last and its only one."""
+
+
 def _spec(kind: str, *shape: int | None) -> tf.TensorSpec:
     import tensorflow as tf
 
@@ -74,6 +78,77 @@ class PieceInput:
 
 
 @dataclass(frozen=True)
+class Tagged:
+    """What texts have beside their tokens where each token gets a tag; all int32, K types:
+
+    - `tags` [B, max_length]: a token's tag as `datasets.entities.tags` numbers them, -1 where there is no token. Models
+      read where there are tokens; the tags themselves are for the loss;
+    - `unrepresented` [B, K]: entities of each type that the tags do not hold;
+    - `annotated` [B, K]: 1 where the text is annotated with the type.
+
+    Attributes:
+      vocabulary_size: Token ids lie in [0, vocabulary_size).
+      max_length: Width of a row.
+      entity_types: The types, in the order of their tags.
+      scheme: `BIO` or `BIOES`.
+    """
+
+    vocabulary_size: int
+    max_length: int | None
+    entity_types: tuple[str, ...]
+    scheme: str
+
+    @property
+    def num_tags(self) -> int:
+        """T, the number of tags: `O`, and 2 or 4 for each type."""
+        return 1 + TAGS_PER_TYPE[self.scheme] * len(self.entity_types)
+
+    @property
+    def tag_specs(self) -> Mapping[str, tf.TensorSpec]:
+        """Name -> TensorSpec of the arrays above."""
+        types = len(self.entity_types)
+        return {
+            "tags": _spec("int32", self.max_length),
+            "unrepresented": _spec("int32", types),
+            "annotated": _spec("int32", types),
+        }
+
+
+@dataclass(frozen=True)
+class TaggedTokenInput(Tagged):
+    """Words or characters that each get a tag: `tokens` as TokenInput's, and the arrays of Tagged.
+
+    Attributes:
+      vectors: As TokenInput's.
+    """
+
+    vectors: np.ndarray | None = field(default=None, repr=False)
+
+    @property
+    def specs(self) -> Mapping[str, tf.TensorSpec]:
+        """Name -> TensorSpec of a batch."""
+        return {"tokens": _spec("int32", self.max_length), **self.tag_specs}
+
+
+@dataclass(frozen=True)
+class TaggedPieceInput(Tagged):
+    """Word pieces that each get a tag: `input_ids`, `attention_mask` as PieceInput's, and the arrays of Tagged.
+
+    Attributes:
+      tokenizer, new_pieces, fixed: As PieceInput's.
+    """
+
+    tokenizer: str | None = None
+    new_pieces: int = 0
+    fixed: FixedWeights | None = None
+
+    @property
+    def specs(self) -> Mapping[str, tf.TensorSpec]:
+        """Name -> TensorSpec of a batch."""
+        return {**{name: _spec("int32", self.max_length) for name in ("input_ids", "attention_mask")}, **self.tag_specs}
+
+
+@dataclass(frozen=True)
 class RelationInput:
     """A text with two marked mentions, as `datasets.text.relation_encoding` makes it; all int32.
 
@@ -115,12 +190,13 @@ class HiddenInput:
 
     Attributes:
       pieces: What the frozen layers read; `fixed` is of an adapter in the layers above them.
-      shape: [max_length, width of the encoder] of texts; of documents [windows, pieces in a window, width].
+      shape: [max_length, width of the encoder] of texts; of those read in windows, as documents are, [windows, pieces
+        in a window, width].
       seed: Of the run, which drew what the encoder's checkpoint does not have (the markers' vectors).
       new_rows: With an adapter, the vectors of the new pieces, float32 [new_pieces, d]: drawn, or its file's.
     """
 
-    pieces: PieceInput | RelationInput | DocumentInput
+    pieces: PieceInput | RelationInput | DocumentInput | TaggedPieceInput
     shape: tuple[int, ...]
     seed: int = field(compare=False)
     new_rows: np.ndarray | None = field(default=None, compare=False, repr=False)

@@ -166,7 +166,11 @@ def with_counts(recipe: Recipe, clients: int, prepared: Prepared) -> Any:
             f"{recipe.source}: algorithm.num_server_examples is {options.num_server_examples}, but the server holds "
             f"{held}; leave it out"
         )
-    return attrs.evolve(options, num_server_examples=held)
+    options = attrs.evolve(options, num_server_examples=held)
+    model = prepared.local_model(recipe.model)
+    if model.rows is None or "num_server_rows" not in keys:
+        return options
+    return attrs.evolve(options, num_server_rows=model.num_rows(prepared.examples.server))
 
 
 def client_model(recipe: Recipe, prepared: Prepared) -> LocalModel:

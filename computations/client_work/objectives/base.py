@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from computations import federated as tff
-from computations.local_model import LABEL, LocalModel
+from computations.local_model import LocalModel
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,16 @@ class Client:
     client_state: Any = ()
 
     def label_counts(self) -> tf.Tensor:
-        """float32 [C], how many examples of each class the client has. Not for uploads: counts stay at the client."""
-        classes = self.local_model.num_classes
-        return tf.math.bincount(self.examples[LABEL], minlength=classes, maxlength=classes, dtype=tf.float32)
+        """float32 [C], how many rows of each class the client has. Not for uploads: counts stay at the client."""
+        classes, labels = self.local_model.num_classes, self.local_model.labels_of(self.examples)
+        return tf.math.bincount(labels, minlength=classes, maxlength=classes, dtype=tf.float32)
 
 
 @dataclass(frozen=True)
 class Batch:
     """A batch in a step: `rows` int32 [B] are its places among the client's examples.
+
+    `labels` are int32 [B], or the classes of the rows of the outputs (`LocalModel.labels_of`).
 
     For an objective `of_bags` a batch are whole bags, and `bags` int32 [B] says which of them a row belongs to:
     0, 1, … in ascending order; else it is None.
@@ -62,6 +64,17 @@ class Batch:
 def mean(values: tf.Tensor) -> tf.Tensor:
     """The mean of float32 [n]; 0 of none, as a batch of documents may be without pairs."""
     return tf.math.divide_no_nan(tf.reduce_sum(values), tf.cast(tf.size(values), tf.float32))
+
+
+def output_rows(client: Client, rows: tf.Tensor) -> tf.Tensor:
+    """Places of examples, int32 [B] -> places of the rows that they make of the model's outputs, int32 [N]."""
+    if client.local_model.rows is None:
+        return rows
+    counts = client.local_model.row_counts(client.examples)
+    of_batch = tf.gather(counts, rows)
+    first = tf.gather(tf.cumsum(counts, exclusive=True), rows)
+    shift = first - tf.cumsum(of_batch, exclusive=True)
+    return tf.range(tf.reduce_sum(of_batch)) + tf.repeat(shift, of_batch)
 
 
 @dataclass(frozen=True)

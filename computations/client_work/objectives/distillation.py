@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import tensorflow as tf
 
-from computations.client_work.objectives.base import Batch, Client, Objective
+from computations.client_work.objectives.base import Batch, Client, Objective, output_rows
 from computations.ranges import NOT_NEGATIVE, POSITIVE
 
 
@@ -13,8 +13,8 @@ from computations.ranges import NOT_NEGATIVE, POSITIVE
 class Distillation(Objective):
     """Cross-entropy + weight * KL(q || p), p = softmax(student's logits), q = softmax(teacher's logits / temperature).
 
-    The teacher's logits of all examples, float32 [n, C], are `client.shared`. The paper tempers q alone (Eqs. 4 and 6);
-    `temper_student` divides the student's logits in the KL by the temperature too, as Hinton et al. do.
+    The teacher's logits of all rows of the outputs, float32 [N, C], are `client.shared`. The paper tempers q alone
+    (Eqs. 4 and 6); `temper_student` divides the student's logits in the KL by the temperature too, as Hinton et al. do.
     """
 
     temperature: float = attrs.field(default=1.0, validator=POSITIVE)
@@ -22,7 +22,7 @@ class Distillation(Objective):
     temper_student: bool = False
 
     def loss(self, client: Client, prepared, batch: Batch) -> tf.Tensor:
-        teacher = tf.nn.log_softmax(tf.gather(client.shared, batch.rows) / self.temperature)
+        teacher = tf.nn.log_softmax(tf.gather(client.shared, output_rows(client, batch.rows)) / self.temperature)
         logits = tf.cast(batch.outputs["logits"], tf.float32)
         student = tf.nn.log_softmax(logits / self.temperature if self.temper_student else logits)
         # Where q is zero its term is zero, whatever log q is.

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from computations import federated as tff
-from computations.client_work.objectives.base import Batch, Client, Objective, mean
+from computations.client_work.objectives.base import Batch, Client, Objective, mean, output_rows
 from computations.errors import CompositionError
 from computations.inference import BATCH, forward
 from computations.local_model import LocalModel
@@ -109,17 +109,6 @@ class LocalizedContextContrast(ModelContrast):
 def direction(vectors: tf.Tensor) -> tf.Tensor:
     """float32 [n, d] -> rows of length one; a row of zeros stays, so that its cosine with anything is zero."""
     return tf.math.l2_normalize(vectors, axis=-1)
-
-
-def output_rows(client: Client, rows: tf.Tensor) -> tf.Tensor:
-    """Places of examples, int32 [B] -> places of the rows that they make of the model's outputs, int32 [N]."""
-    if client.local_model.rows is None:
-        return rows
-    counts = client.local_model.row_counts(client.examples)
-    of_batch = tf.gather(counts, rows)
-    first = tf.gather(tf.cumsum(counts, exclusive=True), rows)
-    shift = first - tf.cumsum(of_batch, exclusive=True)
-    return tf.range(tf.reduce_sum(of_batch)) + tf.repeat(shift, of_batch)
 
 
 def representations(client: Client, output: str) -> tf.Tensor:
