@@ -44,7 +44,7 @@ class DataSet:
         `load_documents` or `load_entities`, each in ``<folder>.loading``. ``vectors`` are generated.
       language: Of its texts; ``none`` for numbers.
       task: What is classified.
-      labels: The label choices, the default one first.
+      labels: The label choices, the default one first; of texts with entities ``types``, which no reader asks for.
       files: Split to its file, relative to the data folder (``.gz`` may be added); empty for what is generated
         and for a form of your own files.
       vocabulary: The file of its symptom vocabulary, if it has one.

@@ -1,63 +1,52 @@
-"""Entities that share characters: a token has one tag, so that only one of them stays, or the text is refused."""
+"""Entities that overlap: a token has one tag, so that only one of them stays, or the text is refused."""
 
 from __future__ import annotations
 
+import bisect
 import itertools
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from datasets.entities.records import EntitySpan
-from datasets.errors import DataError, named
-from datasets.files import PathLike
-from datasets.ranges import one_of, require
+from datasets.json_values import Fail
 
-REFUSE, OUTERMOST = NESTED = ("refuse", "outermost")
-"""What a reader's option `nested` may be, the default one first."""
+NESTED = ("refuse", "outermost")
+"""What is done with entities that overlap: a reader's option `nested`."""
 
 
-def outermost(spans: Iterable[EntitySpan]) -> tuple[tuple[EntitySpan, ...], int]:
-    """(the longest of the spans that share characters, in the order of the text; how many are left out).
+def outermost(spans: Sequence[EntitySpan]) -> tuple[tuple[EntitySpan, ...], int]:
+    """(the longest of the spans that overlap, in the order of the text; how many were left out).
 
-    Spans are taken from the longest to the shortest, each unless it shares a character with one that is taken. Of
-    equally long ones the earlier in the text comes first, of those between the same offsets the first of `spans`.
+    Spans are taken from the longest to the shortest, each unless it overlaps one that was taken. Of equally long ones
+    the first in the text is taken, of equal ones the first in `spans`.
     """
-    spans = list(spans)
-    taken: list[EntitySpan] = []
-    for span in sorted(spans, key=lambda s: (s.start - s.end, s.start)):
-        if all(span.end <= other.start or other.end <= span.start for other in taken):
-            taken.append(span)
-    return tuple(sorted(taken)), len(spans) - len(taken)
+    result: list[EntitySpan] = []
+    for span in sorted(spans, key=lambda span: (span.start - span.end, span.start)):
+        at = bisect.bisect_right(result, span.start, key=lambda span: span.start)
+        overlaps = (at > 0 and result[at - 1].end > span.start) or (at < len(result) and result[at].start < span.end)
+        if not overlaps:
+            result.insert(at, span)
+    return tuple(result), len(spans) - len(result)
 
 
-def without_overlaps(
-    spans: Iterable[EntitySpan],
-    nested: str = REFUSE,
-    *,
-    sample_id: str,
-    path: PathLike | None = None,
-    line: int | None = None,
-) -> tuple[tuple[EntitySpan, ...], int]:
-    """(spans that share no character, in the order of the text; how many are left out), for readers.
+def flat(spans: Sequence[EntitySpan], nested: str, fail: Fail) -> tuple[tuple[EntitySpan, ...], int]:
+    """(the spans in the order of the text, no two of which overlap; how many were left out), for readers.
 
     Args:
-      spans: In any order.
-      nested: `"refuse"` or `"outermost"` (see `outermost`).
-      sample_id, path, line: For the message.
+      spans: The entities of a text, in any order.
+      nested: ``refuse`` an overlap, or keep the ``outermost`` (see there).
+      fail: Builds the error: called with the reason, and with `remedy`. It names the file and the sample.
 
-    Raises:
-      DataError: with `"refuse"`, two spans share a character (the sample and their offsets are named), or another
-        value of `nested`.
+    Raises `fail`'s error for an overlap that is to be refused, with both offsets, and for a word that is not in `NESTED`.
     """
-    require(one_of(NESTED), nested=nested)
-    if nested == OUTERMOST:
+    if nested not in NESTED:
+        raise fail("nested is not a known choice", remedy=f"use one of {', '.join(NESTED)}")
+    if nested == "outermost":
         return outermost(spans)
-    ordered = tuple(sorted(spans))
-    for span, following in itertools.pairwise(ordered):
-        if following.start < span.end:
-            raise DataError(
-                f"the entities {span.start}:{span.end} and {following.start}:{following.end} share characters",
-                path=path,
-                line=line,
-                record=named("sample", sample_id),
-                remedy=f"nested = '{OUTERMOST}' keeps the longest",
+    ordered = sorted(spans, key=lambda span: (span.start, span.end))
+    for before, span in itertools.pairwise(ordered):
+        if span.start < before.end:
+            raise fail(
+                f"the entity {span.start}:{span.end} overlaps {before.start}:{before.end}",
+                remedy="keep one of them, or set nested = 'outermost' for the longest",
             )
-    return ordered, 0
+    return tuple(ordered), 0

@@ -144,7 +144,7 @@ def test_by_hand():
     """Two tokens and two tags; only a change of tags scores, log 3 from 0 to 1, log 2 from 1 to 0."""
     transitions = np.log([[1, 3], [2, 1]]).astype(np.float32)
     none = np.zeros(2, np.float32)
-    values, counts, chain = tensors(np.zeros([1, 2, 2], np.float32), np.array([2]), Chain(transitions, none, none))
+    values, counts, chain = tensors(np.zeros([1, 2, 2], np.float32), np.int32([2]), Chain(transitions, none, none))
     assert np.exp(log_partition(values, counts, chain)[0]) == pytest.approx(1 + 3 + 2 + 1, rel=1e-6)
     np.testing.assert_allclose(marginals(values, counts, chain)[0], [[4 / 7, 3 / 7], [3 / 7, 4 / 7]], rtol=1e-5)
     np.testing.assert_array_equal(viterbi(values, counts, chain)[0], [0, 1])

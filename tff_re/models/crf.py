@@ -132,7 +132,7 @@ def viterbi(emissions: tf.Tensor, lengths: tf.Tensor, chain: Chain) -> tf.Tensor
 
     def back(step, after, tags):
         """`after`: the tags of the next token, int32 [B]; any where this is the last one or none."""
-        onward = tf.where((lengths == step + 1)[:, tf.newaxis], chain.end, tf.gather(columns, after))
+        onward = tf.where(tf.equal(lengths, step + 1)[:, tf.newaxis], chain.end, tf.gather(columns, after))
         now = tf.argmax(tf.gather(best, step) + onward, axis=-1, output_type=tf.int32)
         now = tf.ensure_shape(now, lengths.shape)
         return step - 1, now, tags.write(step, tf.where(step < lengths, now, 0))

@@ -17,9 +17,6 @@ from tff_re.models.crf import LEFT_OUT, Chain, log_likelihood, marginals, viterb
 
 Outputs = Mapping[str, tf.Tensor]
 
-LOCAL_PARTS = {"classifier": "classifier", "rows": "tags", "row_labels": "tags"}
-"""Of a `LocalModel` of tokens, beside its losses and statistics."""
-
 
 @tf.keras.utils.register_keras_serializable("tff_re")
 class TrimTagged(tf.keras.layers.Layer):
@@ -33,7 +30,7 @@ class TrimTagged(tf.keras.layers.Layer):
 
     def call(self, inputs):
         present = inputs["attention_mask"] if "attention_mask" in inputs else inputs["tokens"]
-        lengths = tf.reduce_sum(tf.cast(present != 0, tf.int32), axis=-1)
+        lengths = tf.reduce_sum(tf.cast(tf.not_equal(present, 0), tf.int32), axis=-1)
         longest = tf.maximum(tf.reduce_max(lengths), 1)
         trimmed = {name: tf.identity(value) for name, value in inputs.items()}
         for name in ("tokens", "input_ids", "attention_mask", "tags", "hidden"):
@@ -131,8 +128,8 @@ def tag_statistics(labels: tf.Tensor, outputs: Outputs) -> dict[str, tf.Tensor]:
     of_rows = tf.gather(allowed_tags(annotated, num_tags), _text_of(lengths))
     tags, gold_tags = (_outside_unless(of_rows, values) for values in (best_tags(outputs), labels))
     predicted, gold = (spans(values, lengths, num_types, num_tags) for values in (tags, gold_tags))
-    same_type = (predicted.type == gold.type) & (gold.type >= 0)
-    exact = predicted.begins & gold.begins & same_type & (predicted.end == gold.end)
+    same_type = tf.equal(predicted.type, gold.type) & (gold.type >= 0)
+    exact = predicted.begins & gold.begins & same_type & tf.equal(predicted.end, gold.end)
 
     def by_type(entities: Spans, counted: tf.Tensor) -> tf.Tensor:
         return tf.math.unsorted_segment_sum(tf.cast(counted, tf.float32), entities.type, num_types)
@@ -144,7 +141,7 @@ def tag_statistics(labels: tf.Tensor, outputs: Outputs) -> dict[str, tf.Tensor]:
         "actual": by_type(gold, gold.begins) + tf.reduce_sum(missing, axis=0),
         "overlapping_predicted": by_type(predicted, predicted.begins & _touches(predicted, same_type)),
         "overlapping_actual": by_type(gold, gold.begins & _touches(gold, same_type)),
-        "correct_tags": tf.reduce_sum(tf.cast(tags == gold_tags, tf.float32))[tf.newaxis],
+        "correct_tags": tf.reduce_sum(tf.cast(tf.equal(tags, gold_tags), tf.float32))[tf.newaxis],
     }
 
 
@@ -175,8 +172,9 @@ def spans(tags: tf.Tensor, lengths: tf.Tensor, num_types: int, num_tags: int) ->
     types = tf.where(inside, (tags - 1) // block, -1)
     letters = tf.where(inside, (tags - 1) % block, -1)  # B, I, E, S
     text = _text_of(lengths)
-    follows = (_before(text, -1) == text) & (_before(types, -1) == types) & ~_before(letters >= 2, False)
-    begins = inside & ~(follows & ((letters == 1) | (letters == 2)))
+    # The token before is of the same text and type, and ends no entity.
+    follows = tf.equal(_before(text, -1), text) & tf.equal(_before(types, -1), types) & (_before(letters, -1) < 2)
+    begins = inside & ~(follows & (tf.equal(letters, 1) | tf.equal(letters, 2)))
     goes_on = inside & ~begins
     ends = inside & ~tf.pad(goes_on, [[0, 1]], constant_values=False)[1:]
     # As many entities end as begin, in the same order.
@@ -210,6 +208,16 @@ def probabilities_and_tags(outputs: Outputs, tags: tf.Tensor) -> tuple[tf.Tensor
     by_token = tf.scatter_nd(tokens, probabilities, tf.concat([tf.shape(tags), [logits.shape[-1]]], 0))
     best = tf.scatter_nd(tokens, best_tags(outputs) + 1, tf.shape(tags)) - 1
     return tf.ensure_shape(by_token, [*tags.shape, logits.shape[-1]]), tf.ensure_shape(best, tags.shape)
+
+
+LOCAL_PARTS = {
+    "classifier": "classifier",
+    "losses": tag_losses,
+    "statistics": tag_statistics,
+    "rows": "tags",
+    "row_labels": "tags",
+}
+"""Fields of a `LocalModel` of tokens."""
 
 
 def _chain(outputs: Outputs) -> Chain:
