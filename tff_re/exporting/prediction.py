@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from datasets.errors import DataError
 from datasets.files import read_json
 from datasets.json_values import field, optional_string, require

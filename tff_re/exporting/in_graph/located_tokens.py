@@ -44,18 +44,20 @@ class LocatedWords(tf.Module):
             words, end = tf.cast(codes.flat_values, tf.int64), start + 1
         else:
             words, row, start, end = _between_blanks(codes.flat_values, row, start)
+        stays = _index_in_row(row, codes.nrows()) < self._length
+        words, row, start, end = (tf.boolean_mask(part, stays) for part in (words, row, start, end))
         values = {"tokens": self._table.lookup(words), "starts": start, "ends": end}
         fillers = {"tokens": 0, "starts": NO_TOKEN, "ends": NO_TOKEN}
         arrays = {}
         for name, value in values.items():
-            array = _rows(value, row, codes.nrows())[:, : self._length].to_tensor(fillers[name])
+            array = _rows(value, row, codes.nrows()).to_tensor(fillers[name])
             missing = tf.maximum(1 - tf.shape(array)[1], 0)
             arrays[name] = tf.pad(array, [[0, 0], [0, missing]], constant_values=fillers[name])
         return arrays
 
 
 class LocatedPieces(tf.Module):
-    """From texts, string [B] in UTF-8, to `input_ids`, `attention_mask`, `token_mask`, `starts` and `ends`, int32 [B, L].
+    """From texts, string [B] in UTF-8, to `input_ids`, `attention_mask`, `token_mask`, `starts`, `ends`, int32 [B, L].
 
     As `TaggedPieceEncoding.encode_texts`; L is the number of pieces of the longest text, [CLS] and [SEP] included.
     `token_mask` is 1 on pieces that are tokens; offsets are code points of the text, -1 where there is no token.

@@ -33,13 +33,20 @@ if TYPE_CHECKING:
 
 WORDS, CHARACTERS, PIECES = "entity_words", "entity_characters", "entity_pieces"
 
+OUTPUTS = ("probabilities", "tags", "starts", "ends")
+"""Of the SavedModel, as the predictor reads them."""
+
 GIVEN = "given"
 """The split of a file that is scored or predicted on."""
 
 _READING = ("nested", "unit")
 """Options of the task that say how a file of the run's data set is read."""
 
-_EXAMPLES = {WORDS: "\u809a\u5b50 \u75bc \u4e86 \u4e09\u5929", CHARACTERS: "\u809a\u5b50\u75bc\u4e86\u4e09\u5929", PIECES: "\u809a\u5b50\u75bc\u4e86\u4e09\u5929"}
+_EXAMPLES = {
+    WORDS: "肚子 疼 了 三天",
+    CHARACTERS: "肚子疼了三天",
+    PIECES: "肚子疼了三天",
+}
 _TAKES = {
     WORDS: "It takes texts of words joined by blanks: segment them with jieba, after adding each word of `added_words` "
     f"(under `text` in `{ENCODING_FILE}`) to its dictionary (`jieba.add_word`), and leave out words that are blanks. "
@@ -209,37 +216,44 @@ class EntityPredictor(ExportedModel):
         """(entities, `read_to`) of each text."""
 
         def run(batch: list[str]) -> list[Any]:
-            prepared = [self._prepared(text) for text in batch]
-            answer = self._function(**{self.description["input"]["name"]: prepared})
+            segmented = [self._segmented(text) for text in batch]
+            answer = self._function(**{self.description["input"]["name"]: segmented})
             _check_answer(answer, len(batch), len(self.labels))
-            rows = zip(*(answer[name] for name in EntityKind.outputs), strict=True)
-            return [self._decoded(text, *row) for text, row in zip(batch, rows, strict=True)]
+            rows = zip(*(answer[name] for name in OUTPUTS), strict=True)
+            return [self._decoded(*texts, *row) for *texts, row in zip(batch, segmented, rows, strict=True)]
 
         return in_batches(run, texts, self.batch_size, len)
 
-    def _prepared(self, text: str) -> str:
+    def _segmented(self, text: str) -> str:
         """The text as the SavedModel takes it."""
         return self.encoding.text_encoding.prepare(text) if self.kind == WORDS else text
 
-    def _decoded(self, text: str, probabilities, tags, starts, ends) -> tuple[tuple[EntityPrediction, ...], int | None]:
-        tokens = starts >= 0
-        probabilities, tags, starts, ends = (values[tokens] for values in (probabilities, tags, starts, ends))
-        problem = None
-        try:
-            if self.kind == WORDS:
-                starts, ends = _in_text(text, self._prepared(text), starts, ends)
-            _check_offsets(starts, ends, len(text))
-            spans = spans_of(tags.tolist(), list(zip(starts.tolist(), ends.tolist(), strict=True)), self.entity_types, self.scheme)
-        except DataError as error:
-            problem = error.reason
-        if problem is not None:
-            raise PredictionError(f"the graph's answer is damaged ({problem}); {REMEDY}")
-        of_tags = probabilities[np.arange(len(tags)), tags]
-        entities = tuple(
-            EntityPrediction(span.start, span.end, span.type, float(of_tags[slice(*np.searchsorted(starts, [span.start, span.end]))].mean()))
-            for span in spans
-        )
-        return entities, self._read_to(text, int(ends.max(initial=0)))
+    def _decoded(
+        self,
+        text: str,
+        segmented: str,
+        probabilities: np.ndarray,
+        tags: np.ndarray,
+        starts: np.ndarray,
+        ends: np.ndarray,
+    ) -> tuple[tuple[EntityPrediction, ...], int | None]:
+        """(entities, `read_to`) of a text.
+
+        Args:
+          text, segmented: as it is, and as the SavedModel takes it.
+          probabilities, tags, starts, ends: of its tokens, and -1 behind them.
+        """
+        present = starts >= 0
+        probabilities, tags, starts, ends = (values[present] for values in (probabilities, tags, starts, ends))
+        _check_offsets(starts, ends, segmented)
+        if segmented != text:
+            starts, ends = _in_text(text, segmented, starts, ends)
+        tokens = list(zip(starts.tolist(), ends.tolist(), strict=True))
+        of_tags, entities = probabilities[np.arange(len(tags)), tags], []
+        for span in spans_of(tags.tolist(), tokens, self.entity_types, self.scheme):
+            of_span = of_tags[slice(*np.searchsorted(starts, [span.start, span.end]))]
+            entities.append(EntityPrediction(span.start, span.end, span.type, float(of_span.mean())))
+        return tuple(entities), self._read_to(text, int(ends.max(initial=0)))
 
     def _read_to(self, text: str, end: int) -> int | None:
         """Where reading ended, if letters or digits follow that the model cut off."""
@@ -250,7 +264,7 @@ class EntityPredictor(ExportedModel):
 
 class EntityKind(Kind):
     names, predictor, form_name = (WORDS, CHARACTERS, PIECES), EntityPredictor, "EntityForm"
-    outputs = ("probabilities", "tags", "starts", "ends")
+    outputs = OUTPUTS
     probability = "softmax, with a CRF the marginal probability of a tag"
     limits = ("entities do not overlap; of nested ones it finds at most one",)
 
@@ -309,12 +323,10 @@ class EntityKind(Kind):
 def types_of(labels: Sequence[str], scheme: str) -> tuple[str, ...] | None:
     """The types of entities that tags are of; None where they are not the tags of the scheme."""
     types = tuple(label.removeprefix("B-") for label in labels[1 :: len(SCHEMES[scheme])])
-    problem = None
     try:
         return types if tag_names(types, scheme) == tuple(labels) else None
-    except DataError as error:
-        problem = error
-    return None if problem else types
+    except DataError:
+        return None
 
 
 def _read(text: Any) -> str | PredictionError:
@@ -334,18 +346,18 @@ def _check_answer(answer: Mapping[str, np.ndarray], count: int, num_tags: int) -
         raise PredictionError(f"the graph's answer is damaged (no tag for each token); {REMEDY}")
 
 
-def _check_offsets(starts: np.ndarray, ends: np.ndarray, length: int) -> None:
-    """Raises DataError where tokens are not one after the other in a text of that length."""
-    good = np.all(starts < ends) and np.all(ends[:-1] <= starts[1:]) and ends.max(initial=0) <= length
+def _check_offsets(starts: np.ndarray, ends: np.ndarray, text: str) -> None:
+    """Raises PredictionError where tokens are not one after the other in the text."""
+    good = np.all(starts < ends) and np.all(ends[:-1] <= starts[1:]) and ends.max(initial=0) <= len(text)
     if not good:
-        raise DataError("offsets of tokens that are not in the text", remedy=REMEDY)
+        raise PredictionError(f"the graph's answer is damaged (offsets that are not in the text); {REMEDY}")
 
 
 def _in_text(text: str, joined: str, starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Offsets in the words joined by blanks -> in the text: what is not blank is the same in both."""
-    _check_offsets(starts, ends, len(joined))
-    here, there = (np.array([not c.isspace() for c in value], bool) for value in (text, joined))
-    places, count = np.flatnonzero(here), np.concatenate([[0], np.cumsum(there)])
-    if len(places) != count[-1] or not (there[starts].all() and there[ends - 1].all()):
-        raise DataError("offsets of tokens that are not in the text", remedy=REMEDY)
-    return places[count[starts]], places[count[ends - 1]] + 1
+    """Offsets in words joined by blanks -> in the text: what is not blank is the same in both."""
+    positions, places = (
+        np.array([position for position, character in enumerate(value) if not character.isspace()], np.int64)
+        for value in (joined, text)
+    )
+    first, last = np.searchsorted(positions, starts), np.searchsorted(positions, ends - 1)
+    return places[first], places[last] + 1

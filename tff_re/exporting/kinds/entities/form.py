@@ -193,7 +193,11 @@ class EntityForm(Form):
             tags = tf.where(tf.not_equal(arrays["tokens"], 0), 0, NO_TOKEN)
         else:
             tags = arrays[TOKEN_MASK] - 1
-        of_types = tf.repeat(tf.zeros_like(arrays["attention_mask" if "tokens" not in arrays else "tokens"][:, :1]), len(self._encoding.entity_types), axis=1)
+        of_types = tf.repeat(
+            tf.zeros_like(arrays["attention_mask" if "tokens" not in arrays else "tokens"][:, :1]),
+            len(self._encoding.entity_types),
+            axis=1,
+        )
         of_model = {name: array for name, array in arrays.items() if name != TOKEN_MASK}
         return {**of_model, "tags": tags, "unrepresented": of_types, "annotated": of_types + 1}
 
@@ -297,4 +301,14 @@ def _made_up(encoding: TaggedTokenEncoding | TaggedPieceEncoding) -> list[str]:
     if isinstance(encoding, TaggedTokenEncoding):
         words = encoding.text_encoding.vocabulary.words
         known = (" " if not isinstance(encoding.text_encoding, CharacterEncoding) else "").join(words[:64])
-    return ["", " ", "a", *HARD_TEXTS, joined, joined * 4, "\u5b9d\u5b9d\r\n\u54b3\u55fd\uff0c\U0001f468\u200d\U0001f469 \u53d1\u70e73\u5929\u4e86\uff1f", known, known * 4]
+    return [
+        "",
+        " ",
+        "a",
+        *HARD_TEXTS,
+        joined,
+        joined * 4,
+        "宝宝\r\n咳嗽，\U0001f468\u200d\U0001f469 发烧3天了？",
+        known,
+        known * 4,
+    ]
