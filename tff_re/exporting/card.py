@@ -110,9 +110,9 @@ for start, end, tag in zip(*(answer[name][0].numpy() for name in ("starts", "end
         print(int(start), int(end), labels[tag])
 ```
 
-{takes} Of n texts with up to L tokens it gives `probabilities`, float32 [n, L, tags], and int32 [n, L]: `tags`, places in
-the list below, `starts` and `ends`. Offsets are characters (code points), the end exclusive. All three are -1 where there
-is no token. The signature `encoded` takes ids, and `encode` gives them.{crf}
+{takes} Of n texts with up to L tokens it gives `probabilities`, float32 [n, L, tags], and int32 [n, L]: `tags`, places
+in the list below, `starts` and `ends`. Offsets are characters (code points), the end exclusive. All three are -1 where
+there is no token. The signature `encoded` takes ids, and `encode` gives them.{crf}
 """
 
 _TAGGING_CRF = (
@@ -128,8 +128,8 @@ for entity in predictor.predict(["{text}"])[0]:
     print(entity.start, entity.end, entity.type, entity.probability)
 ```
 
-The probability of an entity is the mean over its tokens of the probability of their tags. On the command line: `python -m
-tff_re.run predict EXPORT --file FILE`, with `--format jsonl`, `pubtator` or `brat`.
+The probability of an entity is the mean over its tokens of the probability of their tags. On the command line:
+`python -m tff_re.run predict EXPORT --file FILE`, with `--format jsonl`, `pubtator` or `brat`.
 """
 
 _TAGGING_KERAS = """## Use with Keras
@@ -147,8 +147,8 @@ print(answer["tags"][0].numpy().tolist())
 """
 
 _TAGGING_ENCODED = (
-    "`{keras_file}` takes encoded inputs ({arrays}; int32 [n, L], as the signature `encode` of the SavedModel gives them) "
-    "and, for its layers, the package tff-re. It gives `probabilities` and `tags`. The SavedModel needs no tff-re.\n"
+    "`{keras_file}` takes encoded inputs ({arrays}; int32 [n, L], as the signature `encode` of the SavedModel gives "
+    "them) and, for its layers, the package tff-re. It gives `probabilities` and `tags`. The SavedModel needs no tff-re.\n"
 )
 
 

@@ -51,8 +51,8 @@ def write_onnx(path: Path, exported: Form, model_name: str) -> None:
     `exported.core_specs`.
 
     Raises:
-      ExportError: ONNX has no form of this model, tf2onnx or onnxruntime cannot take the model, or onnxruntime's logits differ from those of Keras by
-        more than 1e-5 of the largest logit (more than `exported.tolerance` of it).
+      ExportError: ONNX has no form of this model, tf2onnx or onnxruntime cannot take it, or onnxruntime's logits differ
+        from those of Keras by more than 1e-5 of the largest logit (more than `exported.tolerance` of it).
     """
     if exported.no_onnx:
         raise ExportError(f"{_refused(model_name)}: {exported.no_onnx}; leave --onnx out")

@@ -23,8 +23,8 @@ _BLANKS = tuple(code for code in range(sys.maxunicode + 1) if chr(code).isspace(
 class LocatedWords(tf.Module):
     """From texts, string [B] in UTF-8, to `tokens`, `starts` and `ends`, int32 [B, L].
 
-    Tokens are the words between blanks, or all characters. L is the number of tokens of the longest text, at least 1 and
-    at most `max_length`; offsets are code points of the text, -1 behind a text's last token.
+    Tokens are the words between blanks, or all characters. L is the number of tokens of the longest text, at least 1
+    and at most `max_length`; offsets are code points of the text, -1 behind a text's last token.
     """
 
     def __init__(self, encoding: TextEncoding, *, characters: bool):

@@ -151,8 +151,8 @@ class EntityPredictor(ExportedModel):
         """The texts of a file with the entities that the model finds in them.
 
         Args:
-          path: A file of a data set of entities, or one of your own: JSON lines, CoNLL columns, PubTator, brat. Entities
-            that it has are not looked at, and may be missing from a file of your own.
+          path: A file of a data set of entities, or one of your own: JSON lines, CoNLL columns, PubTator, brat.
+            Entities that it has are not looked at, and may be missing from a file of your own.
           dataset: A data set of entities, whose form the file has; the run's if not given.
 
         Raises:
