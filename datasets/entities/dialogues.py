@@ -48,7 +48,7 @@ _ENTRY = {
     "kind": "entities",
     "language": "Chinese",
     "task": "sentences of paediatric consultations: symptoms, examinations, drugs, drug categories, operations",
-    "labels": (),
+    "labels": ("types",),
 }
 _IMCS = {
     "licence": "for research, by application; no redistribution",

@@ -36,7 +36,7 @@ def flat(spans: Sequence[EntitySpan], nested: str, fail: Fail) -> tuple[tuple[En
       nested: ``refuse`` an overlap, or keep the ``outermost`` (see there).
       fail: Builds the error: called with the reason, and with `remedy`. It names the file and the sample.
 
-    Raises `fail`'s error for an overlap that is to be refused, with both offsets, and for a word that is not in `NESTED`.
+    Raises `fail`'s error, with both offsets, for an overlap that is to be refused, and for a word not in `NESTED`.
     """
     if nested not in NESTED:
         raise fail("nested is not a known choice", remedy=f"use one of {', '.join(NESTED)}")

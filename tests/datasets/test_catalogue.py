@@ -89,7 +89,7 @@ def test_the_entries():
         "documents": ["cdr", "chr", "gda"],
         "entities": [
             *("ade_entities", "biored_entities", "cdr_entities", "chemprot_entities", "chr_entities", "entities"),
-            *("i2b2_2010_entities", "ncbi_disease"),
+            *("i2b2_2010_entities", "imcs_v2_entities", "imcs_v2_sentences", "ncbi_disease", "shipped_entities"),
         ],
         "vectors": ["synthetic"],
     }
