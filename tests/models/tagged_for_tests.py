@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from computations.local_model import LocalModel
+from tests.models.encoders_for_tests import PIECES
 
 TYPES = ("drug", "disease")
 
@@ -54,3 +55,21 @@ def features(arrays):
 def labels_of(arrays):
     """int32 [N], the tags of the tokens."""
     return tf.constant(arrays["tags"][arrays["tags"] >= 0])
+
+
+def pieces(count, length, num_tags, seed=0, shortest=2):
+    """Arrays of a TaggedPieceInput: [CLS], pieces, [SEP]; the last text has the full length.
+
+    A piece in eight is no token of its own.
+    """
+    random = np.random.default_rng(seed)
+    lengths = random.integers(shortest, length, count)
+    lengths[-1] = length
+    column = np.arange(length)
+    present = column < lengths[:, np.newaxis]
+    ids = np.where(present, random.integers(5, len(PIECES), [count, length]), PIECES.index("[PAD]"))
+    ids[:, 0] = PIECES.index("[CLS]")
+    ids[np.arange(count), lengths - 1] = PIECES.index("[SEP]")
+    tokens = (column > 0) & (column < lengths[:, np.newaxis] - 1) & (random.random([count, length]) < 7 / 8)
+    arrays = {"input_ids": ids, "attention_mask": present}
+    return {**{n: a.astype(np.int32) for n, a in arrays.items()}, **tagged(tokens, num_tags, seed)}

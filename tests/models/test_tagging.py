@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from datasets.entities.tags import SCHEMES, spans_of
 from tff_re.models.crf import Chain
-from tff_re.models.inputs import TAGS_PER_TYPE, TaggedPieceInput, TaggedTokenInput
+from tff_re.models.inputs import TaggedPieceInput, TaggedTokenInput
 from tff_re.models.tagging import (
     TokenRows,
     TokenTags,
@@ -28,6 +28,8 @@ from tff_re.models.tagging import (
 )
 
 TYPES = ("drug", "disease", "gene")
+BLOCKS = {scheme: len(letters) for scheme, letters in SCHEMES.items()}
+"""Scheme -> tags of a type."""
 
 
 @st.composite
@@ -35,7 +37,7 @@ def tagged_texts(draw, taggings: int = 1):
     """(scheme, number of types, a list of the texts' tags for each of so many taggings of the same texts)."""
     scheme, types = draw(st.sampled_from(sorted(SCHEMES))), draw(st.integers(1, 3))
     lengths = draw(st.lists(st.integers(0, 9), min_size=1, max_size=4))
-    tags = st.integers(0, types * TAGS_PER_TYPE[scheme])
+    tags = st.integers(0, types * BLOCKS[scheme])
     every = [[draw(st.lists(tags, min_size=n, max_size=n)) for n in lengths] for _ in range(taggings)]
     return scheme, types, every
 
@@ -55,7 +57,7 @@ def outputs_of(texts, types, scheme, logits=None, annotated=None, unrepresented=
     tags, lengths = rows_of(texts)
     of_types = np.ones([len(texts), types], np.int32)
     return {
-        "logits": tf.one_hot(tags, 1 + types * TAGS_PER_TYPE[scheme]) if logits is None else tf.constant(logits),
+        "logits": tf.one_hot(tags, 1 + types * BLOCKS[scheme]) if logits is None else tf.constant(logits),
         "lengths": lengths,
         "annotated": tf.constant(of_types if annotated is None else np.array(annotated, np.int32)),
         "unrepresented": tf.constant(0 * of_types if unrepresented is None else np.array(unrepresented, np.int32)),
@@ -63,17 +65,12 @@ def outputs_of(texts, types, scheme, logits=None, annotated=None, unrepresented=
     }
 
 
-def test_the_schemes_are_those_of_the_data_side():
-    assert {scheme: len(letters) for scheme, letters in SCHEMES.items()} == TAGS_PER_TYPE
-    assert TaggedTokenInput(9, 5, TYPES, "BIOES").num_tags == 13
-
-
 @settings(deadline=None, max_examples=150)
 @given(tagged_texts())
 def test_entities_are_those_of_the_decoder(problem):
     scheme, types, (texts,) = problem
     tags, lengths = rows_of(texts)
-    result = spans(tags, lengths, types, 1 + types * TAGS_PER_TYPE[scheme])
+    result = spans(tags, lengths, types, 1 + types * BLOCKS[scheme])
     of_type, begins, end = (array.numpy() for array in result)
     first = 0
     for text in texts:
@@ -117,7 +114,7 @@ def test_statistics_are_those_of_sets_of_spans(problem, random):
     for name, expected in counted(gold, predicted, types, scheme, annotated, unrepresented).items():
         assert computed[name].dtype == tf.float32
         np.testing.assert_array_equal(computed[name], expected, err_msg=name)
-    block, right = TAGS_PER_TYPE[scheme], 0
+    block, right = BLOCKS[scheme], 0
     for row, (theirs, ours) in enumerate(zip(gold, predicted, strict=True)):
         known = [[t if t and annotated[row][(t - 1) // block] else 0 for t in side] for side in (theirs, ours)]
         right += sum(a == b for a, b in zip(*known, strict=True))
@@ -182,7 +179,7 @@ def chain_of(tags, seed=0, scale=1.0):
 
 
 def drawn(texts, types, scheme, seed=0):
-    return np.random.default_rng(seed).normal(size=[sum(map(len, texts)), 1 + types * TAGS_PER_TYPE[scheme]])
+    return np.random.default_rng(seed).normal(size=[sum(map(len, texts)), 1 + types * BLOCKS[scheme]])
 
 
 TEXTS = [[0, 1, 2], [], [3, 4, 0, 0], [1]]
@@ -227,7 +224,7 @@ def test_the_loss_of_a_chain_is_its_texts_over_its_rows(annotated):
 @pytest.mark.parametrize("crf", [False, True])
 def test_types_that_a_text_is_not_annotated_with_are_left_out(scheme, crf):
     """Their logits change no loss and get no gradient; the other texts' do. Their tags count as outside."""
-    texts, block = [[0, 1, 0], [0, 1, 1 + TAGS_PER_TYPE[scheme]]], TAGS_PER_TYPE[scheme]
+    texts, block = [[0, 1, 0], [0, 1, 1 + BLOCKS[scheme]]], BLOCKS[scheme]
     logits = tf.Variable(drawn(texts, 2, scheme).astype(np.float32))
     chain = chain_of(1 + 2 * block) if crf else {}
     labels, _ = rows_of(texts)

@@ -7,23 +7,18 @@ representations, R relations. Padding is -1 in indices.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 from transformers import CONFIG_MAPPING
 
-from computations.randomness import next_seed, step_seed
-from tff_re.models.document_windows import Windows, cut
-from tff_re.models.frozen_layers import UpperLayers
-from tff_re.models.pretrained import PieceEncoder, positions, stack_of, unconverted
+from tff_re.models.document_windows import Windows
+from tff_re.models.pretrained import stack_of
+from tff_re.models.windowed_layers import UpperWindowedPieces, WindowedPieces
 
 READABLE = ("bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta")
 """Model types whose attention is softmax(Q K^T / sqrt(d / h)) over the inputs of a layer, and nothing else."""
-
-LARGEST_WINDOW = 512
-"""Pieces in a window, unless said otherwise: attention takes memory with the square of them."""
 
 LEAST_SUM = 1e-12
 """Below it, the sum in Eq. 4 is taken as this: two entities that attend to nothing in common have no context."""
@@ -61,7 +56,7 @@ def _end(indices: tf.Tensor) -> tf.Tensor:
 
 
 @tf.keras.utils.register_keras_serializable("tff_re")
-class DocumentPieces(PieceEncoder):
+class DocumentPieces(WindowedPieces):
     """Documents -> the last layer's outputs and its attention at the mentions.
 
     Takes `input_ids`, `attention_mask` [B, l] and `mention_place` [B, M], gives `outputs` [B, l, d] and `attention`
@@ -74,103 +69,43 @@ class DocumentPieces(PieceEncoder):
     attention that `transformers` gives out under training has some).
     """
 
-    def __init__(
-        self,
-        config,
-        vocabulary_size,
-        dropout,
-        frozen_layers,
-        window: int | None = None,
-        overlap: int | None = None,
-        recompute: bool = False,
-        **kwargs,
-    ):
-        """Args:
-          config, vocabulary_size, dropout, frozen_layers: as PieceEncoder's.
-          window, overlap: as in `document_windows.cut`; None: what the encoder reads, at most LARGEST_WINDOW, and a
-            quarter of the window.
-          recompute: whether the gradient computes a layer's inner values once more, in place of keeping them.
+    def __init__(self, config, *args, **kwargs):
+        """Args: WindowedPieces'.
 
         Raises:
-          ValueError: as PieceEncoder's; the attention of such an encoder cannot be computed; it does not read a window.
+          ValueError: as there, and the attention of such an encoder cannot be computed.
         """
-        super().__init__(config, vocabulary_size, dropout, frozen_layers, **kwargs)
+        super().__init__(config, *args, **kwargs)
         require_readable(config)
-        self.recompute = recompute
-        if recompute:
-            for layer in stack_of(self.main).layer:
-                layer.call = recomputed(layer.call)
-        self.window, self.overlap = window_sizes(positions(self.main, self.main.config), window, overlap)
 
     def call(self, inputs, training=None):
-        documents = inputs["input_ids"]
-        windows = cut(inputs["attention_mask"], self.window, self.overlap)
-        output = unconverted(self.main, self.main.config.model_type)(
-            input_ids=tf.where(windows.mask, windows.of_documents(documents), 0),
-            attention_mask=tf.cast(windows.mask, tf.int32),
-            output_hidden_states=True,
-            return_dict=True,
-            training=training,
-        )
+        output, windows = self.run(inputs, training, output_hidden_states=True, return_dict=True)
         return of_documents(stack_of(self.main), self.main.config, output, windows, inputs)
 
-    def get_config(self):
-        options = {"window": self.window, "overlap": self.overlap, "recompute": self.recompute}
-        return {**super().get_config(), **options}
-
 
 @tf.keras.utils.register_keras_serializable("tff_re")
-class LowerDocumentPieces(DocumentPieces):
-    """`input_ids`, `attention_mask` [B, l] -> `hidden` float16 [B, V, w, d] for UpperDocumentPieces; padding is zero.
-
-    Its encoder has the frozen layers alone.
-    """
-
-    def call(self, inputs, training=None):
-        documents, windows = inputs["input_ids"], cut(inputs["attention_mask"], self.window, self.overlap)
-        states = unconverted(self.main, self.main.config.model_type)(
-            input_ids=tf.where(windows.mask, windows.of_documents(documents), 0),
-            attention_mask=tf.cast(windows.mask, tf.int32),
-            training=False,
-        ).last_hidden_state
-        states = tf.cast(states, tf.float16) * tf.cast(windows.mask, tf.float16)[..., tf.newaxis]
-        places = tf.stack([windows.document, windows.index], axis=-1)
-        count = tf.reduce_max(tf.concat([windows.index, [0]], 0)) + 1
-        shape = tf.concat([[tf.shape(documents)[0], count], tf.shape(states)[1:]], 0)
-        return tf.ensure_shape(tf.scatter_nd(places, states, shape), [None, None, None, states.shape[-1]])
-
-
-@tf.keras.utils.register_keras_serializable("tff_re")
-class UpperDocumentPieces(UpperLayers):
+class UpperDocumentPieces(UpperWindowedPieces):
     """What DocumentPieces gives, from the outputs of its frozen layers in place of `input_ids`.
 
-    Takes `hidden` [B, V, w, d], the outputs in each of a document's windows. Of an encoder with all layers frozen the
-    last one runs here, too: the attention at the mentions is its.
+    Of an encoder with all layers frozen the last one runs here, too: the attention at the mentions is its.
     """
 
     def __init__(self, config, dropout, frozen_layers, window: int, overlap: int, recompute: bool = False, **kwargs):
-        """Args: as DocumentPieces'; `window` and `overlap` are those that its frozen layers ran with."""
         require_readable(config)
-        # Not cast as a whole: many documents have fewer windows than the longest.
-        super().__init__(config, dropout, cached_layers(config, frozen_layers), autocast=False, **kwargs)
-        self.window, self.overlap, self.recompute, self._frozen = window, overlap, recompute, frozen_layers
-        self._encoder_config = CONFIG_MAPPING[config["model_type"]].from_dict(config)
-        if frozen_layers == self._encoder_config.num_hidden_layers:
+        encoder_config = CONFIG_MAPPING[config["model_type"]].from_dict(config)
+        all_frozen = frozen_layers == encoder_config.num_hidden_layers
+        cached = cached_layers(config, frozen_layers)
+        super().__init__(config, dropout, cached, window, overlap, recompute and not all_frozen, **kwargs)
+        self._encoder_config, self._frozen = encoder_config, frozen_layers
+        if all_frozen:
             self.stack.trainable = False
-        elif recompute:
-            for layer in self.stack.layer:
-                layer.call = recomputed(layer.call)
 
     def call(self, inputs, training=None):
-        windows = cut(inputs["attention_mask"], self.window, self.overlap)
-        hidden = tf.gather_nd(inputs["hidden"], tf.stack([windows.document, windows.index], axis=-1))
-        hidden = tf.cast(hidden[:, : tf.shape(windows.mask)[1]], self.compute_dtype)
-        output = self.run(hidden, windows.mask, training, output_hidden_states=True)
+        output, windows = self.run_windows(inputs, training, output_hidden_states=True)
         return of_documents(self.stack, self._encoder_config, output, windows, inputs)
 
     def get_config(self):
-        options = {"frozen_layers": self._frozen, "window": self.window, "overlap": self.overlap}
-        return {**super().get_config(), **options, "recompute": self.recompute}
+        return {**super().get_config(), "frozen_layers": self._frozen}
 
 
 def cached_layers(config: Mapping[str, Any], frozen_layers: int) -> int:
@@ -186,26 +121,6 @@ def require_readable(config: Mapping[str, Any]) -> None:
             f"a model of type '{config['model_type']}' computes its attention in a way that is not known here; use "
             f"one of {', '.join(READABLE)}"
         )
-
-
-def window_sizes(readable: int | None, window: int | None, overlap: int | None) -> tuple[int, int]:
-    """(pieces in a window, the fewest that two share).
-
-    Args:
-      readable: pieces that the encoder reads at once; None: any number.
-      window, overlap: as DocumentPieces'.
-
-    Raises:
-      ValueError: the encoder does not read a window, or two windows share all.
-    """
-    fits = LARGEST_WINDOW if readable is None else min(readable, LARGEST_WINDOW)
-    window = fits if window is None else window
-    if readable is not None and window > readable:
-        raise ValueError(f"reads {readable} pieces, a window has {window}; lower model.window")
-    overlap = window // 4 if overlap is None else overlap
-    if overlap > window - 3:
-        raise ValueError(f"an overlap of {overlap} leaves a window of {window} pieces nothing new; lower model.overlap")
-    return window, overlap
 
 
 def of_documents(stack, config, output, windows: Windows, inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -254,49 +169,6 @@ def _on_documents(rows: tf.Tensor, windows: Windows, documents: tf.Tensor) -> tf
     summed = windows.summed(flat, documents)
     summed = tf.math.divide_no_nan(summed, tf.reduce_sum(summed, axis=1, keepdims=True))
     return tf.reshape(summed, [tf.shape(summed)[0], tf.shape(summed)[1], heads, mentions])
-
-
-def recomputed(call):
-    """A transformer layer's `call` of which training keeps the inputs alone and computes the rest twice.
-
-    Its random layers draw from a seed that is drawn here, so that they draw the same both times. This is not
-    tf.recompute_grad: in the graphs that TFF makes, its second time does not wait for the gradient, so that all layers'
-    values are there together after all.
-    """
-
-    def lean(*args, training=None, **kwargs):
-        if not training:
-            return call(*args, training=training, **kwargs)
-        seed = next_seed()
-        seeds = () if seed is None else (seed,)
-        # The states come first, or by this name; all else of a layer's arguments has no gradient.
-        states = kwargs.pop("hidden_states") if "hidden_states" in kwargs else args[0]
-
-        def run(states, *seeds):
-            with step_seed(*seeds) if seeds else contextlib.nullcontext():
-                return call(states, *args[1:], training=training, **kwargs)[0]
-
-        @tf.custom_gradient
-        def lean_run(states):
-            def gradient(upstream, variables=()):
-                with tf.control_dependencies([upstream]):
-                    later, *later_seeds = map(tf.identity, (states, *seeds))
-                with tf.GradientTape() as tape:
-                    tape.watch(later)
-                    outputs = run(later, *later_seeds)
-                to_states, *to_variables = tape.gradient(
-                    outputs,
-                    [later, *variables],
-                    upstream,
-                    unconnected_gradients=tf.UnconnectedGradients.ZERO,
-                )
-                return to_states, to_variables
-
-            return run(states, *seeds), gradient
-
-        return (lean_run(states),)
-
-    return lean
 
 
 @tf.keras.utils.register_keras_serializable("tff_re")

@@ -64,7 +64,7 @@ class EncoderOptions:
     adapter: AdapterOptions | None = None
 
 
-def _last_outputs(options: EncoderOptions, inputs, trimmed: Mapping[str, tf.Tensor]) -> tf.Tensor:
+def last_outputs(options: EncoderOptions, inputs, trimmed: Mapping[str, tf.Tensor]) -> tf.Tensor:
     """The last layer's outputs [B, l, d] for texts, or for what frozen layers made of them."""
     source = source_of(options, pieces_of(inputs))
     config = load_config(source)
@@ -91,18 +91,24 @@ def classifier_of(
     """
     arrays = keras_inputs(inputs)
     trimmed = TrimRelations(name="trim")(arrays)
-    features = representation({**trimmed, "outputs": _last_outputs(options, inputs, trimmed)})
+    features = representation({**trimmed, "outputs": last_outputs(options, inputs, trimmed)})
+    outputs = classified(options, inputs, num_classes, features, bias=bias)
+    return tf.keras.Model(arrays, outputs, name=name)
+
+
+def classified(options: EncoderOptions, inputs, num_classes: int, features, *, bias: bool) -> dict[str, tf.Tensor]:
+    """`features` after dropout, and their `logits`; the arguments are those of `classifier_of`."""
     features = SeededDropout(options.dropout, dtype="float32", name="dropout")(features)
     # As the encoder's makers draw new weights.
     stddev = getattr(load_config(source_of(options, pieces_of(inputs))), "initializer_range", 0.02)
-    logits = tf.keras.layers.Dense(
+    classifier = tf.keras.layers.Dense(
         num_classes,
         use_bias=bias,
         kernel_initializer=tf.keras.initializers.TruncatedNormal(stddev=stddev),
         dtype="float32",
         name="classifier",
-    )(features)
-    return tf.keras.Model(arrays, {"logits": logits, "features": features}, name=name)
+    )
+    return {"logits": classifier(features), "features": features}
 
 
 def adapter_arguments(options: EncoderOptions, inputs) -> dict:

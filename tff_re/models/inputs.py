@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from datasets.entities.tags import tag_names
+
 if TYPE_CHECKING:  # a recipe's keys are checked without TensorFlow
     import tensorflow as tf
 
     from tff_re.models.fixed_weights import FixedWeights
-
-
-TAGS_PER_TYPE = {"BIO": 2, "BIOES": 4}
-"""Scheme -> how many tags each type has: its first token, those within it, with `BIOES` its last and its only one."""
 
 
 def _spec(kind: str, *shape: int | None) -> tf.TensorSpec:
@@ -99,9 +97,9 @@ class Tagged:
     scheme: str
 
     @property
-    def num_tags(self) -> int:
-        """T, the number of tags: `O`, and 2 or 4 for each type."""
-        return 1 + TAGS_PER_TYPE[self.scheme] * len(self.entity_types)
+    def tag_names(self) -> tuple[str, ...]:
+        """The T tags: `O`, and 2 or 4 for each type."""
+        return tag_names(self.entity_types, self.scheme)
 
     @property
     def tag_specs(self) -> Mapping[str, tf.TensorSpec]:

@@ -28,7 +28,6 @@ from tff_re.runs.resuming import write_digests
 from tff_re.runs.training import Result
 from tff_re.runs.warm_start import stored
 from tff_re.tasks.base import Prepared
-from tff_re.tasks.metrics import per_class
 
 
 def write_results(experiment: Experiment, folder: RunFolder, result: Result, history: list[dict[str, float]]) -> None:

@@ -22,6 +22,9 @@ from tff_re.models.inputs import (
     HiddenInput,
     PieceInput,
     RelationInput,
+    Tagged,
+    TaggedPieceInput,
+    TaggedTokenInput,
     TokenInput,
     pieces_of,
 )
@@ -62,7 +65,7 @@ class Prepared:
     """
 
     examples: FederatedExamples
-    inputs: DenseInput | DocumentInput | HiddenInput | PieceInput | RelationInput | TokenInput
+    inputs: DenseInput | DocumentInput | HiddenInput | PieceInput | RelationInput | Tagged | TokenInput
     measures: ClassMeasures | PairMeasures
     counts: LabelCounts | None
     partition: Partition | None = None
@@ -267,6 +270,14 @@ _FORMS = {
         "choose model.name = 'text_encoder', or task.encoding = 'words' or 'characters'",
     ),
     TokenInput: (", words or characters", "choose another model.name, or task.encoding = 'pieces' for an encoder"),
+    TaggedPieceInput: (
+        ", word pieces with tags",
+        "choose model.name = 'token_encoder', or 'tagger' with task.encoding = 'words' or 'characters'",
+    ),
+    TaggedTokenInput: (
+        ", words or characters with tags",
+        "choose model.name = 'tagger', or 'token_encoder' with task.encoding = 'pieces'",
+    ),
 }
 """Inputs that a task's key chooses: in words, and the remedy where a model does not take them."""
 

@@ -14,10 +14,11 @@ from attrs.validators import and_, ge, gt, lt, optional
 from computations.ranges import BELOW_ONE, refuse_unread
 from datasets.catalogue import find_data_set
 from datasets.encoded_clients import training_texts
-from datasets.entities.clients import annotated_with, encode_entity_clients
+from datasets.entities import neutral
+from datasets.entities.clients import encode_entity_clients
 from datasets.entities.encoding import TaggedPieceEncoding, TaggedTokenEncoding
 from datasets.entities.loading import load_entities
-from datasets.entities.records import EntityCorpus
+from datasets.entities.records import EntityCorpus, annotated_with
 from datasets.entities.scoring import dictionary, score_spans, tag_with_dictionary
 from datasets.entities.selection import set_documents_apart, subset
 from datasets.federated import FederatedExamples
@@ -45,6 +46,7 @@ _NEEDS = {
     "test_split": ("test", ("official",)),
     "test_subset": ("test", ("documents", "official")),
     "tokenizer": ("encoding", ("pieces",)),
+    "other_types": ("dataset", (neutral.NAME,)),
     **dict.fromkeys(("min_count", "min_clients", "max_words", "vectors_path"), _OWN_VOCABULARY),
 }
 """What the keys need that a choice may leave unread; see `refuse_unread`."""
@@ -55,7 +57,9 @@ class Options:
     """Attributes:
     dataset: a data set of entities that `datasets` lists; `entities` for your own files.
     entity_types: the types to recognise, in this order; those of the data set if not set.
-    nested: what becomes of entities inside of others: `refuse` the file, or keep the `outermost` ones.
+    nested: what becomes of entities inside of others: `refuse` the file, or keep the `outermost` ones; as the data
+      set's reader does if not set.
+    other_types: for `entities`, whether a type that `entity_types` does not name is refused or left out.
     unit: of data sets of documents, whether a sample is a `document` or a `sentence`; the data set's own if not set.
     path, test_path: files to read in place of the catalogue's; relative to the current folder.
     split: which of the data set's splits the clients hold.
@@ -89,7 +93,8 @@ class Options:
 
     dataset: str = "shipped_entities"
     entity_types: tuple[str, ...] | None = None
-    nested: Literal["refuse", "outermost"] = "outermost"
+    nested: Literal["refuse", "outermost"] | None = None
+    other_types: Literal["refuse", "leave_out"] = "refuse"
     unit: Literal["document", "sentence"] | None = None
     path: str | None = None
     test_path: str | None = None
@@ -201,6 +206,7 @@ class EntityRecognition(LabelledServerTask):
             partition,
             encoding,
             annotated=_annotated(options, corpora[0].entity_types, partition),
+            test_annotated=options.test == "hold_out",
             left_out=options.unannotated == "left_out",
         )
         return examples, report.notes()
@@ -252,11 +258,13 @@ class PreparedEntities(Prepared):
             return {}
         names = dictionary(self._trained_on())
         predicted = tag_with_dictionary([sample.text for sample in test], names)
-        counts = score_spans([sample.spans for sample in test], predicted, self.measures.class_names)
-        measured = self.measures.metrics({**counts, "examples": 1.0, "loss": float("nan")})
+        scores = score_spans([sample.spans for sample in test], predicted, self.measures.class_names)
+        measured = {"macro_f1": scores.macro_f1} | {
+            name: getattr(scores.micro, name) for name in self.measures.names if hasattr(scores.micro, name)
+        }
         return {
             "trivial: dictionary of the training entities": {
-                f"test/{name}": value for name, value in measured.items() if name != "loss"
+                f"test/{name}": measured[name] for name in sorted(measured)
             }
         }
 
@@ -271,15 +279,12 @@ class PreparedEntities(Prepared):
 
 
 def _load(options: Options, data_paths: DataPaths, dataset: str, split: str, path: str | None, types) -> EntityCorpus:
-    return load_entities(
-        dataset,
-        data_paths.data,
-        path=path,
-        split=split,
-        entity_types=types,
-        nested=options.nested,
-        unit=options.unit,
-    )
+    choices = {"nested": options.nested, "unit": options.unit}
+    if dataset == neutral.NAME:
+        choices["other_types"] = options.other_types
+    if dataset != options.dataset:  # the test data set may lack what the training data set has
+        choices = {key: value for key, value in choices.items() if key in find_data_set(dataset).options}
+    return load_entities(dataset, data_paths.data, path=path, split=split, entity_types=types, **choices)
 
 
 def _annotated(options: Options, types: tuple[str, ...], partition: Partition) -> dict[str, tuple[str, ...]]:

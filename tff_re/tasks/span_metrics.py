@@ -39,12 +39,12 @@ class SpanMeasures:
         tokens = float(statistics["examples"])
         if not tokens:
             return dict.fromkeys(self.names, float("nan"))
-        precision, recall, f1, actual = self.per_class(statistics)
-        occurs = (actual > 0) | (np.asarray(statistics["predicted"]) > 0)
+        f1 = self.per_class(statistics)[2]
+        occurs = (np.asarray(statistics["actual"]) > 0) | (np.asarray(statistics["predicted"]) > 0)
         correct, predicted, actual = (float(np.sum(statistics[n])) for n in ("true_positives", "predicted", "actual"))
         found, hit = (float(np.sum(statistics[f"overlapping_{n}"])) for n in ("predicted", "actual"))
-        strict = _ratios(correct, predicted, correct, actual)
-        lenient = _ratios(found, predicted, hit, actual)
+        strict = _ratios(correct, predicted, actual, correct)
+        lenient = _ratios(found, predicted, actual, hit)
         values = (
             float(statistics["loss"]) / tokens,
             *strict,
@@ -55,8 +55,8 @@ class SpanMeasures:
 
     def per_class(self, statistics: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
         """Strict (precision, recall, F1, gold entities) of each type, [K] each."""
-        counts = zip(*(np.asarray(statistics[n], np.float64) for n in ("true_positives", "predicted", "actual")))
-        rows = [(*_ratios(correct, predicted, correct, actual), actual) for correct, predicted, actual in counts]
+        columns = (np.asarray(statistics[name], np.float64) for name in ("true_positives", "predicted", "actual"))
+        rows = [(*_ratios(correct, *rest, correct), rest[1]) for correct, *rest in zip(*columns, strict=True)]
         return tuple(np.array(rows).T)
 
     def confusion(self, statistics: Mapping[str, np.ndarray]) -> None:
@@ -66,8 +66,8 @@ class SpanMeasures:
         return {}
 
 
-def _ratios(correct: float, predicted: float, recalled: float, actual: float) -> tuple[float, float, float]:
-    """(precision, recall, their harmonic mean)."""
+def _ratios(correct: float, predicted: float, actual: float, recalled: float) -> tuple[float, float, float]:
+    """(correct / predicted, recalled / actual, their harmonic mean)."""
     precision = correct / predicted if predicted else 0.0
     recall = recalled / actual if actual else 0.0
     return precision, recall, 2 * precision * recall / (precision + recall) if precision + recall else 0.0
