@@ -148,8 +148,12 @@ def _entities(name="tagger", kind="characters", scheme="BIO", max_length=LENGTH,
         inputs = TaggedTokenInput(len(text_encoding.vocabulary), max_length, *tags)
         encoding = TaggedTokenEncoding(text_encoding, *tags)
         options = {"units": 3, "embedding_width": 4, **options}
+    if options.get("frozen_layers"):
+        inputs, _ = models.MODELS[name].precompute(models.MODELS[name].Options(**options), inputs, 3)
     details = {"run": "a", "recipe": "small", "metrics": {"test": {"f1": 0.5}}}
     arguments = _arguments(name, options, inputs, encoding)
+    weights = arguments["weights"].trainable
+    weights[:] = [value * 4 for value in weights] if name == "tagger" else weights  # tokens are told apart
     return {**arguments, "label_names": encoding.tag_names, "details": details, "probes": entity_samples()}
 
 
@@ -215,6 +219,11 @@ _BUILDERS = {
     "bags of frozen layers": lambda: _relations(**_WITH_ENCODER, pooling="max", frozen_layers=1),
     "entities of characters": lambda: _entities(crf=True),
     "entities of words": lambda: _entities(kind="words", scheme="BIOES"),
+    "entities of pieces": lambda: _entities("token_encoder"),
+    "entities of pieces, in windows with a CRF": lambda: _entities(
+        "token_encoder", scheme="BIOES", max_length=None, window=12, crf=True
+    ),
+    "entities of pieces behind frozen layers": lambda: _entities("token_encoder", frozen_layers=1),
     "documents": lambda: _documents(),
     "documents in windows": lambda: _documents(window=16, frozen_layers=1, loss="adaptive_threshold"),
 }
@@ -226,6 +235,7 @@ WITH_LORA = {
     "text pieces with LoRA": lambda: _text_pieces(**_LORA),
     "bags with LoRA": lambda: _relations(**_WITH_ENCODER, pooling="max", **_LORA),
     "documents with LoRA": lambda: _documents(**_LORA),
+    "entities with LoRA": lambda: _entities("token_encoder", **_LORA),
 }
 _BUILDERS |= WITH_LORA
 

@@ -102,6 +102,11 @@ class Tagged:
         return tag_names(self.entity_types, self.scheme)
 
     @property
+    def num_tags(self) -> int:
+        """T."""
+        return len(self.tag_names)
+
+    @property
     def tag_specs(self) -> Mapping[str, tf.TensorSpec]:
         """Name -> TensorSpec of the arrays above."""
         types = len(self.entity_types)

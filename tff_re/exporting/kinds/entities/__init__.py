@@ -39,7 +39,7 @@ OUTPUTS = ("probabilities", "tags", "starts", "ends")
 GIVEN = "given"
 """The split of a file that is scored or predicted on."""
 
-_READING = ("nested", "unit")
+_READING = ("nested", "other_types", "unit")
 """Options of the task that say how a file of the run's data set is read."""
 
 _EXAMPLES = {
@@ -193,6 +193,7 @@ class EntityPredictor(ExportedModel):
         del metrics["loss"]  # of tokens, of which a file of spans says nothing
         missing = [name for name in self.entity_types if name not in counted]
         notes = [f"not counted, because the file has none: {', '.join(missing)}"] if missing else []
+        notes += corpus.notes
         return Score(
             f"{len(corpus.samples)} texts, {int(statistics['actual'].sum())} entities",
             metrics,
@@ -202,14 +203,17 @@ class EntityPredictor(ExportedModel):
         )
 
     def _corpus(self, file: Path, dataset: str, *, labelled: bool) -> EntityCorpus:
-        options: dict[str, Any] = {}
+        """The texts of a file, read as in training where it has the form of the run's data set."""
+        takes, options = find_data_set(dataset).options, {}
         if dataset == self.dataset:
             options = dict(self._details.get("reading") or {})
-            types = options.pop("entity_types", None)
-            if types and labelled:
-                options["entity_types"] = tuple(types)
-        if not labelled and "labelled" in find_data_set(dataset).options:
-            options["labelled"] = False
+        elif "nested" in takes:
+            options["nested"] = "outermost"
+        types = options.pop("entity_types", None)
+        if types is not None and labelled:
+            options["entity_types"] = tuple(types)
+        if "labelled" in takes:
+            options["labelled"] = labelled
         return load_entities(dataset, path=file, split=GIVEN, **options)
 
     def _recognised(self, texts: Sequence[str]) -> list[tuple[tuple[EntityPrediction, ...], int | None]]:
