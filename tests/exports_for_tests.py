@@ -264,6 +264,9 @@ FORMS = {
     "frozen layers": {"formats": "both", "quantise": "float16"},
     "blinded relations of words": {"formats": "both", "quantise": "float16", "tflite": True},
     "lstm of relations": {"formats": "saved_model"},
+    "entities of characters": {"formats": "both", "quantise": "float16"},
+    "entities of pieces": {"formats": "both"},
+    "entities with LoRA": {"formats": "both"},
     # Runs on bags and on documents are exported in float16, too.
     **{
         kind: {"formats": "saved_model"}
