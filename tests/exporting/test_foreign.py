@@ -15,8 +15,8 @@ import pytest
 from computations.stack import KERAS, KERAS_MODULE
 from datasets.bags.encoding import encode_bags
 from datasets.bags.loading import load_unlabelled_bags
-from tests import bags_for_tests, documents_for_tests
 from datasets.entities.tags import spans_of
+from tests import bags_for_tests, documents_for_tests
 from tests.exporting import test_export as texts
 from tests.exporting import test_export_entities as entities
 from tests.exporting import test_export_relations as relations

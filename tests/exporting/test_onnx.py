@@ -157,7 +157,9 @@ def test_of_entities_where_each_tag_is_its_own(stand_ins, tmp_path):
     forms = json.loads((folder / "export.json").read_text("utf-8"))["forms"]
     assert forms["model.onnx"]["difference"] <= 1e-5
     assert "`model.onnx` takes encoded inputs (tokens)" in (folder / "README.md").read_text("utf-8")
-    with pytest.raises(ExportError, match=r"tagger model: its CRF decides on the tags of a text together; leave --onnx"):
+    with pytest.raises(
+        ExportError, match=r"tagger model: its CRF decides on the tags of a text together; leave --onnx"
+    ):
         export_model(tmp_path / "b", **arguments("entities of characters"), formats="keras", onnx=True)
     assert list(tmp_path.iterdir()) == [folder]
 

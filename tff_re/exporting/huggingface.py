@@ -240,7 +240,7 @@ import torch
 from transformers import AutoModelForTokenClassification, AutoTokenizer
 tokenizer, model = AutoTokenizer.from_pretrained("."), AutoModelForTokenClassification.from_pretrained(".")
 inputs = tokenizer(
-    ["肚子疼"], truncation=True, padding=True, return_offsets_mapping=True, return_tensors="pt"
+    ["肚子疼了三天"], truncation=True, padding=True, return_offsets_mapping=True, return_tensors="pt"
 )
 offsets = inputs.pop("offset_mapping")[0].tolist()
 with torch.no_grad():
