@@ -158,7 +158,7 @@ def _table(results: Sequence[RecognisedText | UserError], show_text: bool) -> Ta
             continue
         for entity in result.entities:
             span, probability = (str(entity.start), str(entity.end)), f"{entity.probability:.4f}"
-            mention = [_shown(result.text[entity.start : entity.end])] if show_text else []
+            mention = [_printable(result.text[entity.start : entity.end])] if show_text else []
             table.add_row(Text(result.text_id), *span, Text(entity.type), probability, *mention)
     return table
 
@@ -169,13 +169,13 @@ def _highlighted(text: RecognisedText, types: Sequence[str]) -> Text:
     done = 0
     for entity in text.entities:
         style = _STYLES[types.index(entity.type) % len(_STYLES)]
-        parts.append(_shown(text.text[done : entity.start]))
-        parts += [_shown(text.text[entity.start : entity.end], style), Text(f" {entity.type}", f"{style} dim")]
+        parts.append(_printable(text.text[done : entity.start]))
+        parts += [_printable(text.text[entity.start : entity.end], style), Text(f" {entity.type}", f"{style} dim")]
         done = entity.end
-    return Text.assemble(*parts, _shown(text.text[done:]))
+    return Text.assemble(*parts, _printable(text.text[done:]))
 
 
-def _shown(part: str, style: str = "") -> Text:
+def _printable(part: str, style: str = "") -> Text:
     """A part of a text without characters that a terminal would obey."""
     plain = part.replace("\r\n", "\n")
     return Text("".join("\ufffd" if unicodedata.category(c) == "Cc" and c not in "\n\t" else c for c in plain), style)

@@ -92,9 +92,8 @@ def export_model(
     """Writes a trained model as `model.keras`, as a SavedModel and as JSON files that explain them; returns the folder.
 
     What the SavedModel takes is said by the form of each kind of input (`tff_re.exporting.kinds`). All give
-    {"probabilities": float32 [B, C]}, documents [D, P, R], of entities [B, L, T] and more. The written files are loaded
-    again and compared with the trained model, computed in float32, before they take their place; a failed export leaves
-    the folder as it was.
+    {"probabilities": float32 [B, C]}, documents [D, P, R], entities [B, L, T]. The written files are loaded again and
+    compared with the trained model, in float32, before they take their place; a failed export leaves the folder as is.
 
     Args:
       folder: Where to write; its parent has to exist.

@@ -149,9 +149,9 @@ class EntityForm(Form):
         arrays = self._arrays(texts)
         width = next(iter(arrays.values())).shape[1]
         fillers = {"input_ids": getattr(self.tokenizer, "pad_token_id", 0)}
-        behind = [[0, 0], [0, self._inputs.max_length - width]]
+        padding = [[0, 0], [0, self._inputs.max_length - width]]
         as_trained = {
-            name: tf.constant(np.pad(array, behind, constant_values=fillers.get(name, 0)))
+            name: tf.constant(np.pad(array, padding, constant_values=fillers.get(name, 0)))
             for name, array in arrays.items()
         }
         complete = self._complete(as_trained)
