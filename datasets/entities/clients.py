@@ -24,8 +24,8 @@ def encode_entity_clients(
 ) -> tuple[FederatedExamples, EntityReport]:
     """The clients' examples, the arrays of `TaggedEncoding.encode`, and what became of the texts.
 
-    The classes are those of `corpus.label_names`. A client's test examples are sorted by their number of tokens, because evaluation pads a
-    batch to its longest text.
+    The classes are those of `EntityCorpus.label_names`. A client's test examples are sorted by their number of tokens,
+    because evaluation pads a batch to its longest text.
 
     A text is annotated with the types of its corpus, so that corpora of different types can train together. Where
     `annotated` names its client, it is annotated with the client's types only, and has no entities of other types.

@@ -101,7 +101,10 @@ class RoundProgress:
 
 def describe(metrics: dict[str, float]) -> str:
     """Loss and accuracy so far in a few words; of a ranking the area, of a threshold the F1, on dev; epsilon spent."""
-    label_of = (("local/loss", "loss"), ("test/accuracy", "accuracy"), ("dev/auc", "dev AUC"), ("dev/f1", "dev F1"))
+    label_of = (
+        *(("local/loss", "loss"), ("test/accuracy", "accuracy"), ("dev/auc", "dev AUC"), ("dev/f1", "dev F1")),
+        ("test/f1", "F1"),
+    )
     parts = [f"{label} {metrics[name]:.4f}" for name, label in label_of if name in metrics]
     if (epsilon := metrics.get("privacy/epsilon")) is not None:
         parts.append(f"ε {rounded_up(epsilon)}")

@@ -158,11 +158,12 @@ def _compared_classes(folders: Mapping[str, Sequence[Path]]) -> list[Block]:
 
 
 def _compared_clients(folders: Mapping[str, Sequence[Path]]) -> list[Block]:
-    for measure, column in (("accuracy", "accuracy"), ("F1", "f1")):
-        value_of, clients = _means(folders, "clients.csv", "client", column)
-        if value_of:
-            break
-    else:
+    measure = "accuracy"
+    value_of, clients = _means(folders, "clients.csv", "client", "accuracy")
+    if not value_of:
+        measure = "F1"
+        value_of, clients = _means(folders, "clients.csv", "client", "f1")
+    if not value_of:
         return []
     series = {name: [values.get(client, math.nan) for client in clients] for name, values in value_of.items()}
     rows = [

@@ -172,8 +172,8 @@ def with_counts(recipe: Recipe, clients: int, prepared: Prepared) -> Any:
         return options
     if prepared.sites:
         raise UserError(
-            f"{recipe.source}: {recipe.algorithm.name} on tokens is not for runs across sites, which do not know how many "
-            "tokens the coordinator's texts have; choose another algorithm.name"
+            f"{recipe.source}: {recipe.algorithm.name} on tokens is not for runs across sites, which do not know the "
+            "number of tokens of the coordinator's texts; choose another algorithm.name"
         )
     return attrs.evolve(options, num_server_rows=model.num_rows(prepared.examples.server))
 

@@ -138,6 +138,7 @@ class EntityRecognition(LabelledServerTask):
 
     def prepare(self, options: Options, partitioner, seed: int, data_paths: DataPaths) -> Prepared:
         corpora, partition = self.held(options, partitioner, seed, data_paths)
+        _require_known_clients(options, partition)
         encoding, inputs, notes = _reading(
             options, corpora[0].entity_types, lambda: training_texts(partition, *corpora), seed, data_paths
         )
@@ -291,17 +292,22 @@ def _annotated(options: Options, types: tuple[str, ...], partition: Partition) -
     """Client -> the types that it annotates, of clients that do not annotate all.
 
     Raises:
-      UserError: `task.annotated` names a client or a type that there is not.
+      UserError: `task.annotated` names a type that there is not.
     """
     if options.annotated_by == "turns":
         return {client: (types[index % len(types)],) for index, client in enumerate(partition.clients)}
     annotated = {client: tuple(of_client) for client, of_client in (options.annotated or {}).items()}
     for client, of_client in annotated.items():
-        if client not in partition.clients:
-            raise UserError(f"task.annotated names a client that holds nothing; {nearest(client, partition.clients)}")
         if unknown := [name for name in of_client if name not in types]:
             raise UserError(f"task.annotated.{client}: {unknown[0]!r} is not a type; {nearest(unknown[0], types)}")
-    return annotated
+    return {client: of_client for client, of_client in annotated.items() if client in partition.clients}
+
+
+def _require_known_clients(options: Options, partition: Partition) -> None:
+    """Raises UserError if `task.annotated` names a client that holds nothing; a site knows only its own clients."""
+    for client in options.annotated or ():
+        if client not in partition.clients:
+            raise UserError(f"task.annotated names a client that holds nothing; {nearest(client, partition.clients)}")
 
 
 def _reading(options: Options, types: tuple[str, ...], texts_of: Callable[[], Any], seed: int, data_paths: DataPaths):
