@@ -114,9 +114,11 @@ def test_a_page(capsys, export, notes, tmp_path):
     typed = command(capsys, "predict", export, "--file", notes, "--html", page, "--show-text")
     assert (typed.code, typed.out) == (0, f"written: {page}\n")
     html = page.read_text("utf-8")
-    assert html.count("<mark") == len(ENTITIES) + 2 and "own &lt;words&gt;" in html and SECRET in html
+    assert html.count('class="mention"') == len(ENTITIES) + 2, "two are the types"
+    assert "Entities that own &lt;words&gt; found" in html and SECRET in html
     both = command(capsys, "predict", export, "--file", notes, "--html", page, "--show-text", "--format", "jsonl")
-    assert both.out.count("\n") == 4 and both.out.endswith(f"written: {page}\n")
+    assert both.out.count("\n") == 3 and both.err == f"note: written: {page}\n", "lines of JSON and nothing else"
+    assert page.stat().st_mode & 0o777 == 0o600, "as the files of a run"
 
 
 def test_texts_and_lines(capsys, export, tmp_path, monkeypatch):
@@ -150,6 +152,11 @@ def test_a_text_that_was_cut_is_said(capsys, export, monkeypatch, notes):
         "note: 3 of 3 texts are longer than the model reads (4 characters); nothing is looked for in the rest\n"
     )
     assert [json.loads(line)["read_to"] for line in typed.out.splitlines()] == [4, 4, 4]
+
+
+def test_nothing_found_is_a_line_in_place_of_an_empty_table(capsys, export):
+    typed = command(capsys, "predict", export, "a", "")
+    assert (typed.code, typed.out, typed.err) == (0, "", "note: no entity was found in 2 texts\n")
 
 
 def test_what_does_not_fit(capsys, export, notes, tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from datasets.files import write_atomically
-from tff_re import __version__
+from tff_re import api
 from tff_re.cli.display import console, say_written
 from tff_re.errors import UserError
 
@@ -65,6 +65,19 @@ class Output:
         Raises:
           UserError, DataError: an id or a type cannot be written in the form, or a file cannot be written.
         """
+        from tff_re.runs.folder import permissions  # it imports TensorFlow
+
+        with permissions():  # as of a run: what is written may hold parts of patients' texts
+            written = self._write(predictor, results, by_line)
+        if written and self.out is None and self.format in ("jsonl", "pubtator"):  # which are on standard output
+            print(f"note: written: {', '.join(map(str, written))}", file=sys.stderr)
+        elif written:
+            say_written(written)
+
+    def _write(
+        self, predictor: EntityPredictor, results: Sequence[RecognisedText | UserError], by_line: bool
+    ) -> list[Path]:
+        """As `write`, without saying what was written: these files."""
         texts, written = [result for result in results if not isinstance(result, UserError)], []
         if self.format == "jsonl":
             lines = [
@@ -85,12 +98,13 @@ class Output:
             if self.show_text:
                 for text in texts:
                     console.print(_highlighted(text, predictor.entity_types))
-            console.print(_table(results, self.show_text))
+            if len(texts) == len(results) and not any(text.entities for text in texts):
+                print(f"note: no entity was found in {len(texts)} texts", file=sys.stderr)
+            else:
+                console.print(_table(results, self.show_text))
         if self.html is not None:
-            write_atomically(self.html, _page(texts, predictor).encode())
-            written.append(self.html)
-        if written:
-            say_written(written)
+            written.append(api.entities_page(texts, predictor, self.html))
+        return written
 
     def _text(self, content: str) -> list[Path]:
         """Writes to the file, or prints; the files written."""
@@ -179,17 +193,3 @@ def _printable(part: str, style: str = "") -> Text:
     """A part of a text without characters that a terminal would obey."""
     plain = part.replace("\r\n", "\n")
     return Text("".join("\ufffd" if unicodedata.category(c) == "Cc" and c not in "\n\t" else c for c in plain), style)
-
-
-def _page(texts: Sequence[RecognisedText], predictor: EntityPredictor) -> str:
-    from tff_re.pages.entities import PageText, entities_page
-
-    model = predictor.description.get("details", {}).get("recipe") or predictor.description.get("model")
-    count = sum(len(text.entities) for text in texts)
-    return entities_page(
-        "Entities in texts",
-        f"{len(texts)} texts, {count} entities, found by the model {model}",
-        [PageText(text.text_id, text.text, text.entities) for text in texts],
-        predictor.entity_types,
-        f"Made by tff-re {__version__}. This file needs no network and sends nothing. It holds the texts.",
-    )

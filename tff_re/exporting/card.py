@@ -148,7 +148,8 @@ print(answer["tags"][0].numpy().tolist())
 
 _TAGGING_ENCODED = (
     "`{keras_file}` takes encoded inputs ({arrays}; int32 [n, L], as the signature `encode` of the SavedModel "
-    "gives them) and, for its layers, the package tff-re. It gives `probabilities` and `tags`. The SavedModel needs no tff-re.\n"
+    "gives them) and, for its layers, the package tff-re. It gives `probabilities` and `tags`. The SavedModel needs no "
+    "tff-re.\n"
 )
 
 

@@ -1,115 +1,68 @@
-"""Texts with highlighted entities as HTML, and a page of them. It holds the texts, which may be patients'."""
+"""The page of texts with their entities highlighted. It holds the texts, which may be patients'."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from html import escape
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-COLOURS = ("#cfe8f7", "#fde3b4", "#cdeedd", "#f6d5e6", "#e3dcf5", "#fbd6c6", "#e2eab8", "#d9dde2")
-"""Light backgrounds on which black text is read well; the first type has the first one, and so on around."""
-
-STYLE = """\
-.text { white-space: pre-wrap; overflow-wrap: anywhere; line-height: 2; margin: .3rem 0 1rem; }
-mark { border-radius: .3rem; padding: .1rem .25rem; color: inherit; border: 1px solid #8c959f66; }
-mark small { font-size: .7em; margin-left: .35em; color: #57606a; }
-"""
-"""What `highlighted` needs of a page's style."""
+from tff_re.pages.page import Facts, MarkedText, Section, TextPart, Words, page
+from tff_re.report.drawing import COLOURS
 
 
-class Span(Protocol):
-    """An entity: characters (code points) of its text, half-open, and its type."""
+class Entity(Protocol):
+    """Characters (code points) of a text, half-open, with a type and its probability."""
 
     start: int
     end: int
     type: str
+    probability: float
 
 
-@dataclass(frozen=True)
-class PageText:
-    """A text of the page; `title` is shown above it."""
+class EntityText(Protocol):
+    """A text with its entities, in the order of the text; none overlap."""
 
-    title: str
-    text: str = field(repr=False)
-    spans: Sequence[Span] = field(repr=False)
-
-
-def highlighted(text: str, spans: Iterable[Span], types: Sequence[str]) -> str:
-    """A text as HTML: each span a `<mark>` with its type; all of the text is escaped.
-
-    Args:
-      text: the text.
-      spans: in the order of the text; none overlap.
-      types: the types of spans, in the order of their colours.
-    """
-    parts, done = [], 0
-    for span in spans:
-        colour = COLOURS[types.index(span.type) % len(COLOURS)]
-        parts.append(escape(text[done : span.start]))
-        parts.append(f'<mark style="background: {colour}" title="{escape(span.type)} {span.start}:{span.end}">')
-        parts.append(f"{escape(text[span.start : span.end])}<small>{escape(span.type)}</small></mark>")
-        done = span.end
-    return "".join([*parts, escape(text[done:])])
+    text_id: str
+    text: str
+    entities: Sequence[Entity]
 
 
-def entities_page(title: str, subtitle: str, texts: Sequence[PageText], types: Sequence[str], made_by: str) -> str:
-    """A page that needs nothing beside it.
+def entities_page(texts: Sequence[EntityText], types: Sequence[str], title: str, made_by: str) -> str:
+    """The page as HTML, which needs nothing beside it. A click on an entity marks all of its type.
 
     Args:
-      title, subtitle: at its top.
       texts: in their order.
-      types: the types of entities, see `highlighted`.
+      types: the types of entities, in the order of their colours.
+      title: at its top.
       made_by: the line at its end.
     """
-    colours = [(name, COLOURS[index % len(COLOURS)]) for index, name in enumerate(types)]
-    return _template().render(
-        title=title,
-        subtitle=subtitle,
-        colours=colours,
-        texts=[(text.title, highlighted(text.text, text.spans, types)) for text in texts],
-        style=STYLE,
-        made_by=made_by,
-    )
+    counts = Counter(entity.type for text in texts for entity in text.entities)
+    numbers = {name: number for number, name in enumerate(types)}
+    legend = [part for name in types for part in (_mention(name, numbers, name, name), TextPart("  "))]
+    about = [
+        Words("This page holds texts. Click an entity, or a type, to mark all entities of the type."),
+        Facts({name: str(counts[name]) for name in types}),
+        MarkedText("Types", legend),
+    ]
+    sections = [
+        Section("about", "What was found", about),
+        Section("texts", "Texts", [MarkedText(text.text_id, list(parts(text, numbers))) for text in texts]),
+    ]
+    return page(title, f"{len(texts)} texts, {counts.total()} entities.", sections, made_by)
 
 
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<meta name="referrer" content="no-referrer">
-<title>{{ title }}</title>
-<style>
-body { margin: 0 auto; max-width: 60rem; padding: 1.5rem 1rem; color: #1b1f24; background: #fff;
-  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "Noto Sans CJK SC", sans-serif; }
-h1 { font-size: 1.6rem; line-height: 1.25; margin: 0; overflow-wrap: anywhere; }
-h2 { font-size: 1rem; margin: 1.2rem 0 0; padding-top: .6rem; border-top: 1px solid #d8dee4; overflow-wrap: anywhere; }
-.quiet { color: #57606a; font-size: .9rem; }
-{{ style }}
-@media print { @page { margin: 14mm; } h2 { break-after: avoid; }
-  * { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
-</style>
-</head>
-<body>
-<h1>{{ title }}</h1>
-<p>{{ subtitle }}</p>
-<p>{% for name, colour in colours %}<mark style="background: {{ colour }}">{{ name }}</mark> {% endfor %}</p>
-{% for heading, text in texts %}
-<h2>{{ heading }}</h2>
-<div class="text">{{ text | safe }}</div>
-{% endfor %}
-<footer class="quiet">{{ made_by }}</footer>
-</body>
-</html>
-"""
+def parts(text: EntityText, numbers: Mapping[str, int]) -> Iterator[TextPart]:
+    """A text in pieces, its entities among them; `numbers` are those of the types."""
+    done = 0
+    for entity in text.entities:
+        if entity.start > done:
+            yield TextPart(text.text[done : entity.start])
+        note = f"{entity.type}, {entity.start} to {entity.end}, {entity.probability:.3f}"
+        yield _mention(text.text[entity.start : entity.end], numbers, entity.type, note)
+        done = entity.end
+    if done < len(text.text):
+        yield TextPart(text.text[done:])
 
 
-@functools.cache
-def _template():
-    from jinja2 import Environment, StrictUndefined
-
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(_PAGE)
+def _mention(words: str, numbers: Mapping[str, int], kind: str, note: str) -> TextPart:
+    return TextPart(words, COLOURS[numbers[kind] % len(COLOURS)], numbers[kind], note)
