@@ -75,7 +75,7 @@ def test_json_lines(capsys, export, notes, tmp_path):
     written = command(capsys, "predict", export, "--file", notes, "--format", "jsonl", "--out", out)
     assert written.out == f"written: {out}\n" and out.read_text("utf-8") == typed.out
     typed = command(capsys, "predict", export, "--file", notes, "--format", "jsonl", "--show-text")
-    assert json.loads(typed.out.splitlines()[0])["entities"][0]["mention"] == "咳嗽"
+    assert json.loads(typed.out.splitlines()[0])["entities"][0]["text"] == "咳嗽"
     out.write_text(typed.out, "utf-8")
     again = load_entities("entities", path=out)
     assert [sample.text for sample in again.samples] == [record["text"] for record in RECORDS], (

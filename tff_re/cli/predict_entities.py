@@ -141,7 +141,7 @@ def _json_line(result: RecognisedText | UserError, line: int | None, show_text: 
     if result.read_to is not None:
         value["read_to"] = result.read_to
     value["entities"] = [
-        {**asdict(entity), **({"mention": result.text[entity.start : entity.end]} if show_text else {})}
+        {**asdict(entity), **({"text": result.text[entity.start : entity.end]} if show_text else {})}
         for entity in result.entities
     ]
     return json.dumps(value, ensure_ascii=False) + "\n"
