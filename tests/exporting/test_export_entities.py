@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -387,7 +388,7 @@ def test_types_of_the_file_and_of_the_model(tmp_path):
     score = left_out.score(tmp_path / "foreign.jsonl")
     assert score.labels == ("drug",) and "1 entities of other types left out" in score.notes
     with pytest.raises(UserError, match="does not say what data set"):
-        predictor_of(by_words).score(tmp_path / "foreign.jsonl")
+        predictor_of(by_words).score(tmp_path / "foreign.txt")
     with pytest.raises(UserError, match="the model takes texts, the data set 'shipped' has others"):
         predictor.score(tmp_path / "foreign.jsonl", "shipped")
     with pytest.raises(UserError, match="has no label choices"):
@@ -402,6 +403,33 @@ def test_overlapping_entities_of_a_file_are_read_as_in_training(tmp_path):
     refusing = predictor_of(by_words, dataset="entities", reading={"nested": "refuse"})
     with pytest.raises(Exception, match=r"nested\.jsonl: line 1.*overlaps"):
         refusing.score(file)
+
+
+def test_the_form_of_a_file():
+    of_cdr, of_imcs, made_up = (
+        predictor_of(by_words, **details)
+        for details in ({"dataset": "cdr_entities"}, {"dataset": "imcs_v2_entities"}, {})
+    )
+    assert of_cdr.form_of(Path("a.pubtator.gz")) == "cdr_entities"
+    assert of_imcs.form_of(Path("a.json")) == "imcs_v2_entities" and of_cdr.form_of(Path("a.json")) is None
+    for predictor in (of_cdr, of_imcs, made_up):
+        assert predictor.form_of(Path("a.jsonl")) == predictor.form_of(Path("a.conll")) == "entities"
+        assert predictor.form_of(Path("a.txt")) is None
+    assert made_up.form_of(Path("a.pubtator")) == "entities"
+
+
+def test_a_file_of_a_data_set(tmp_path):
+    """Options of the task that its reader does not take are left out."""
+    reading = {"other_types": "refuse", "unit": "sentence", "entity_types": ["symptom"]}
+    predictor = predictor_of(by_words, ("O", "B-Disease", "I-Disease"), dataset="cdr_entities", reading=reading)
+    file = tmp_path / "a.pubtator"
+    file.write_text("7|t|A drug.\n7|a|It is 咳嗽. No.\n7\t14\t16\t咳嗽\tDisease\tD1\n\n", "utf-8")
+    predictor._function = predictor_of(lambda text: [0] * len(text), predictor.labels)._function
+    assert [text.text_id for text in predictor.predict_file(file)] == ["7/1", "7/2", "7/3"]
+    reading["entity_types"] = ["Disease"]
+    score = predictor.score(file)
+    assert score.labels == ("Disease",) and score.title("a") == "a: 3 texts, 1 entities"
+    assert score.metrics["recall"] == 0
 
 
 # What is refused

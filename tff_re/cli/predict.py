@@ -98,14 +98,12 @@ def predict(export, texts, dataset, as_json, entity_format, out, html, show_text
 
 
 def _predict_entities(predictor, source: _Source, texts, dataset: str | None, output: Output) -> None:
-    from datasets.entities.neutral import is_named_so
-
     output.check()
     if source.head_type is not None or source.tail_type is not None:
         raise UserError("--head-type and --tail-type are for relations; leave them out")
     file = source.file
-    records = file is not None and not source.json_lines and (dataset is not None or is_named_so(file))
-    if records:
+    records = file is not None and not source.json_lines
+    if records := records and (dataset is not None or predictor.form_of(file) is not None):
         results = predictor.predict_file(source.records(texts, "files of texts"), dataset=dataset)
     elif dataset is not None:
         raise UserError("--dataset says what form a --file has; leave it, or --json-lines, out")

@@ -21,6 +21,7 @@ from datasets.entities.tags import SCHEMES, spans_of, tag_names
 from datasets.errors import DataError
 from datasets.json_values import Fail, optional_string
 from datasets.json_values import field as json_field
+from datasets.relations.reading import ending_of
 from tff_re.errors import UserError
 from tff_re.exporting.card import IMPORT_TENSORFLOW_TEXT, OF_TENSORFLOW_TEXT, tagging_uses
 from tff_re.exporting.kind import Kind, check_strings, checked_encoding
@@ -153,18 +154,33 @@ class EntityPredictor(ExportedModel):
         Args:
           path: A file of a data set of entities, or one of your own: JSON lines, CoNLL columns, PubTator, brat.
             Entities that it has are not looked at, and may be missing from a file of your own.
-          dataset: A data set of entities, whose form the file has; the run's if not given.
+          dataset: A data set of entities, whose form the file has; `form_of` the file if not given.
 
         Raises:
           DataError: The file is missing or malformed.
         """
-        corpus = self._corpus(Path(path), dataset or self.dataset or neutral.NAME, labelled=False)
+        name = dataset or self.form_of(Path(path)) or neutral.NAME
+        corpus = self._corpus(Path(path), name, labelled=False)
         answers = self._recognised([sample.text for sample in corpus.samples])
-        ids = [sample.sample_id.removeprefix(f"{GIVEN}-") for sample in corpus.samples]
+        prefix = f"{GIVEN}-" if name == neutral.NAME else f"{name}-{GIVEN}-"
+        ids = [sample.sample_id.removeprefix(prefix) for sample in corpus.samples]
         return [
             RecognisedText(text_id, sample.document_id, sample.text, *answer)
             for text_id, sample, answer in zip(ids, corpus.samples, answers, strict=True)
         ]
+
+    def form_of(self, file: Path) -> str | None:
+        """The data set in whose form a file is read if none is named; None: it has a text a line.
+
+        That is the run's data set where its files have the same ending, and else `entities`, for files of your own.
+        """
+        files = () if self.dataset is None else find_data_set(self.dataset).files.values()
+        if ending_of(file) in map(ending_of, files):
+            return self.dataset
+        return neutral.NAME if neutral.is_named_so(file) else None
+
+    def score(self, file: Path, dataset: str | None = None, label: str | None = None) -> Score:
+        return super().score(file, dataset or self.form_of(file), label)
 
     def _score(self, file: Path, dataset: str, label: str | None) -> Score:
         from tff_re.tasks.span_metrics import SpanMeasures  # TensorFlow is slow to import
@@ -204,16 +220,13 @@ class EntityPredictor(ExportedModel):
 
     def _corpus(self, file: Path, dataset: str, *, labelled: bool) -> EntityCorpus:
         """The texts of a file, read as in training where it has the form of the run's data set."""
-        takes, options = find_data_set(dataset).options, {}
+        options: dict[str, Any] = {"nested": "outermost", "labelled": labelled}
         if dataset == self.dataset:
-            options = dict(self._details.get("reading") or {})
-        elif "nested" in takes:
-            options["nested"] = "outermost"
-        types = options.pop("entity_types", None)
-        if types is not None and labelled:
-            options["entity_types"] = tuple(types)
-        if "labelled" in takes:
-            options["labelled"] = labelled
+            options |= {"nested": None, **(self._details.get("reading") or {})}
+        if not labelled or not options.get("entity_types"):
+            options["entity_types"] = None
+        takes = find_data_set(dataset).options
+        options = {name: value for name, value in options.items() if name in takes}
         return load_entities(dataset, path=file, split=GIVEN, **options)
 
     def _recognised(self, texts: Sequence[str]) -> list[tuple[tuple[EntityPrediction, ...], int | None]]:
