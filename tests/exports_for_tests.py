@@ -14,6 +14,8 @@ from transformers import AutoTokenizer
 
 from computations.bag_evaluation import POOLINGS
 from datasets.documents.encoding import DocumentEncoding
+from datasets.entities.encoding import TaggedPieceEncoding, TaggedTokenEncoding
+from datasets.entities.records import EntitySample, EntitySpan, label_of
 from datasets.relations.records import RelationMention
 from datasets.text import CharacterEncoding, Segmenter, Vocabulary, WordEncoding
 from datasets.text.piece_encoding import PieceEncoding
@@ -27,7 +29,17 @@ from tests.relations_for_tests import hard_mentions
 from tff_re import models
 from tff_re.exporting.export_model import export_model
 from tff_re.models.adapters import AdapterOptions
-from tff_re.models.inputs import BagInput, DenseInput, DocumentInput, HiddenInput, PieceInput, RelationInput, TokenInput
+from tff_re.models.inputs import (
+    BagInput,
+    DenseInput,
+    DocumentInput,
+    HiddenInput,
+    PieceInput,
+    RelationInput,
+    TaggedPieceInput,
+    TaggedTokenInput,
+    TokenInput,
+)
 
 LABELS = ("no_relation", "inhibits", "binds")
 PGR_LABELS = ("no_relation", "true", "other")  # so that a file of PGR can be scored
@@ -99,6 +111,52 @@ def _documents(**options) -> dict[str, Any]:
     return {**arguments, "label_names": ("CID",), "details": {"run": "a", "dataset": "cdr", "threshold": 0.5}}
 
 
+ENTITY_TYPES = ("symptom", "drug")
+
+
+def entity_samples() -> list[EntitySample]:
+    """Texts with entities: in Chinese and English, with an emoji, Windows' line end and accents before some of them."""
+    texts = {
+        "宝宝咳嗽，发烧了": [("咳嗽", 0), ("发烧", 0)],
+        "👨‍👩 the drug\r\n发烧": [("drug", 1), ("发烧", 0)],
+        "éé Drug . gene": [("Drug", 1), ("gene", 1)],
+        "好的": [],
+        "": [],
+    }
+    samples = []
+    for number, (text, entities) in enumerate(texts.items(), 1):
+        places = [(text.index(words), words, ENTITY_TYPES[kind]) for words, kind in entities]
+        spans = tuple(EntitySpan(start, start + len(words), kind) for start, words, kind in places)
+        samples.append(EntitySample(f"s{number}", f"d{number}", text, spans, label_of(spans, ENTITY_TYPES)))
+    return samples
+
+
+def _entities(name="tagger", kind="characters", scheme="BIO", max_length=LENGTH, **options) -> dict[str, Any]:
+    """Arguments for models of entities; `max_length` None is of word pieces of whole texts."""
+    tags = ENTITY_TYPES, scheme
+    if name == "token_encoder":
+        folder = str(chinese_encoder())
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        inputs = TaggedPieceInput(len(tokenizer), max_length or 3 * LENGTH, *tags, folder)
+        encoding = TaggedPieceEncoding(tokenizer, *tags, max_length)
+    else:
+        text_encoding = (
+            WordEncoding(Vocabulary(("宝宝", "咳嗽", "发烧", "，", "drug", "the")), max_length)
+            if kind == "words"
+            else CharacterEncoding(Vocabulary((*"宝咳嗽发烧，drug \r\n", "👨")), max_length)
+        )
+        inputs = TaggedTokenInput(len(text_encoding.vocabulary), max_length, *tags)
+        encoding = TaggedTokenEncoding(text_encoding, *tags)
+        options = {"units": 3, "embedding_width": 4, **options}
+    if options.get("frozen_layers"):
+        inputs, _ = models.MODELS[name].precompute(models.MODELS[name].Options(**options), inputs, 3)
+    details = {"run": "a", "recipe": "small", "metrics": {"test": {"f1": 0.5}}}
+    arguments = _arguments(name, options, inputs, encoding)
+    weights = arguments["weights"].trainable
+    weights[:] = [value * 4 for value in weights] if name == "tagger" else weights  # tokens are told apart
+    return {**arguments, "label_names": encoding.tag_names, "details": details, "probes": entity_samples()}
+
+
 def drawn_weights(model) -> SimpleNamespace:
     """Random weights of a Keras model, the same in every call, as `export_model` takes them."""
     draw = np.random.default_rng(1)
@@ -159,6 +217,13 @@ _BUILDERS = {
         for pooling in sorted(set(POOLINGS) - {"max"})
     },
     "bags of frozen layers": lambda: _relations(**_WITH_ENCODER, pooling="max", frozen_layers=1),
+    "entities of characters": lambda: _entities(crf=True),
+    "entities of words": lambda: _entities(kind="words", scheme="BIOES"),
+    "entities of pieces": lambda: _entities("token_encoder"),
+    "entities of pieces, in windows with a CRF": lambda: _entities(
+        "token_encoder", scheme="BIOES", max_length=None, window=12, crf=True
+    ),
+    "entities of pieces behind frozen layers": lambda: _entities("token_encoder", frozen_layers=1),
     "documents": lambda: _documents(),
     "documents in windows": lambda: _documents(window=16, frozen_layers=1, loss="adaptive_threshold"),
 }
@@ -170,6 +235,7 @@ WITH_LORA = {
     "text pieces with LoRA": lambda: _text_pieces(**_LORA),
     "bags with LoRA": lambda: _relations(**_WITH_ENCODER, pooling="max", **_LORA),
     "documents with LoRA": lambda: _documents(**_LORA),
+    "entities with LoRA": lambda: _entities("token_encoder", **_LORA),
 }
 _BUILDERS |= WITH_LORA
 
@@ -198,6 +264,9 @@ FORMS = {
     "frozen layers": {"formats": "both", "quantise": "float16"},
     "blinded relations of words": {"formats": "both", "quantise": "float16", "tflite": True},
     "lstm of relations": {"formats": "saved_model"},
+    "entities of characters": {"formats": "both", "quantise": "float16"},
+    "entities of pieces": {"formats": "both"},
+    "entities with LoRA": {"formats": "both"},
     # Runs on bags and on documents are exported in float16, too.
     **{
         kind: {"formats": "saved_model"}

@@ -33,6 +33,8 @@ __version__ = "0.1.0"
 _PLACES = {
     "BagPredictor": "tff_re.exporting.kinds.bags",
     "DocumentPredictor": "tff_re.exporting.kinds.documents",
+    "EntityPrediction": "tff_re.exporting.kinds.entities",
+    "EntityPredictor": "tff_re.exporting.kinds.entities",
     "Prediction": "tff_re.exporting.predictors",
     "Predictor": "tff_re.exporting.predictors",
     "UserError": "tff_re.errors",

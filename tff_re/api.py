@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tff_re import __version__
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe, load
 from tff_re.runtime import DEFAULT_RUNTIME, is_of_sites
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tff_re.auditing.audit import Audit
     from tff_re.comparison.report import Report
     from tff_re.comparison.suite import Suite
+    from tff_re.exporting.kinds.entities import EntityPredictor, RecognisedText
     from tff_re.exporting.predictors import ExportedModel, Score
     from tff_re.extraction.evaluation import Evaluation
     from tff_re.extraction.extract import Extraction, Progress
@@ -199,6 +201,28 @@ def report(path: PathLike, out: PathLike | None = None) -> Path:
     from tff_re.pages.writing import write_page
 
     return write_page(Path(path), None if out is None else Path(out))
+
+
+def entities_page(texts: Sequence[RecognisedText], predictor: EntityPredictor, out: PathLike) -> Path:
+    """Writes one HTML page, which needs no network, of texts with their entities highlighted; it holds the texts.
+
+    Args:
+      texts: what `predictor.predict_file` or `recognise_each` gave.
+      predictor: the export that found the entities.
+      out: the file.
+
+    Raises:
+      DataError: the page cannot be written.
+    """
+    from datasets.files import write_atomically
+    from tff_re.pages.entities import entities_page as page_of
+    from tff_re.runs.folder import permissions
+
+    model = (predictor.description.get("details") or {}).get("recipe") or predictor.description.get("model")
+    with permissions():
+        html = page_of(texts, predictor.entity_types, f"Entities that {model} found", f"Made by tff-re {__version__}.")
+        write_atomically(Path(out), html.encode("utf-8"))
+    return Path(out)
 
 
 def export(

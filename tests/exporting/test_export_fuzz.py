@@ -25,7 +25,8 @@ from tff_re.exporting.predictors import PredictionError
 FILES = ("export.json", "labels.json", "encoding.json")
 _SIGNATURE = prediction._signature
 
-RELATIONS = "blinded relations of words"
+RELATIONS, ENTITIES = "blinded relations of words", "entities of characters"
+OWN_FILE = "own.jsonl"
 WORDS = "<e1>drug</e1> binds <e2>gene</e2>"
 
 
@@ -52,6 +53,8 @@ def use(kind, folder, monkeypatch):
     if kind == "documents":
         file = documents_folder() / "cdr" / "dev.pubtator"
         return predictor.predict_file(file), predictor.score(file)
+    if kind == ENTITIES:
+        return predictor.predict_each(["咳嗽", WORDS]), predictor.predict_file(folder.parent / OWN_FILE)
     return predictor.predict_each(["发热", WORDS])
 
 
@@ -85,13 +88,14 @@ def prepare(kind, folder):
     (folder / "saved_model").symlink_to(export_of(kind) / "saved_model")
     for name in FILES:
         (folder / name).write_text(text_of(kind, name), "utf-8")
+    (folder.parent / OWN_FILE).write_text('{"id": "a", "text": "咳嗽"}\n', "utf-8")
     return folder
 
 
-KINDS = ("words", "characters", "vectors", RELATIONS, "bags", "documents", "text pieces")
+KINDS = ("words", "characters", "vectors", RELATIONS, "bags", ENTITIES, "documents", "text pieces")
 
 
-@pytest.mark.parametrize("kind", [*KINDS[:5], *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[5:])])
+@pytest.mark.parametrize("kind", [*KINDS[:6], *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[6:])])
 def test_any_value_of_any_other_type(kind, tmp_path, monkeypatch):
     folder = prepare(kind, tmp_path / "export")
     assert use(kind, folder, monkeypatch)
@@ -152,6 +156,18 @@ EDITS = (
     ("bags", "encoding.json", ("blind",), "x", '"blind" is neither true nor false'),
     ("bags", "encoding.json", ("tokenizer", "model", "vocab", "</e1>"), 1, "is not the JSON of a tokenizer"),
     ("bags", "encoding.json", ("tokenizer", "model", "vocab", "[UNK]"), DELETED, "is not the JSON of a tokenizer"),
+    (ENTITIES, "export.json", ("input", "scheme"), "IOB", '"input.scheme" is none of BIO, BIOES'),
+    (ENTITIES, "export.json", ("input", "scheme"), "BIOES", "labels.json: is not a list of the tags of BIOES"),
+    (ENTITIES, "export.json", ("input", "scheme"), DELETED, 'has no "scheme"'),
+    (ENTITIES, "export.json", ("details", "reading"), {"path": "/etc"}, '"details.reading" has more than nested'),
+    (ENTITIES, "export.json", ("details", "reading"), {"unit": 3}, '"unit" is not a string'),
+    (ENTITIES, "export.json", ("details", "reading"), {"entity_types": ["a", "a"]}, "list of different strings"),
+    (ENTITIES, "labels.json", (2,), "I-other", "labels.json: is not a list of the tags of BIO: O, B-<type>"),
+    (ENTITIES, "encoding.json", ("scheme",), "BIOES", "encoding.json: does not fit export.json"),
+    (ENTITIES, "encoding.json", ("encoding",), "tagged pieces", 'encoding.json: has no "max_length"'),
+    (ENTITIES, "encoding.json", ("entity_types",), "symptom", '"entity_types" is not a list of strings'),
+    (ENTITIES, "encoding.json", ("text", "encoding"), "words", "has no list of strings"),
+    (ENTITIES, "encoding.json", ("text", "max_length"), 5, "encoding.json: does not fit export.json"),
     ("documents", "encoding.json", (), {}, "is not the JSON of an encoding of documents"),
     ("documents", "encoding.json", ("marker",), DELETED, 'has no "marker"'),
     ("documents", "encoding.json", ("tokenizer",), 3, "is not the JSON of a tokenizer"),

@@ -31,8 +31,11 @@ from tff_re.models.pretrained import PieceEncoder
 
 pytestmark = pytest.mark.xdist_group("exports")
 
-FEW = ("words", "characters", "vectors", "bags", *relations.FAST)
-CORES = ("lstm of words", "lstm of relations", "lstm of bags", "bags of frozen layers", "text pieces", "documents")
+FEW = ("words", "characters", "vectors", "bags", "entities of characters", *relations.FAST)
+CORES = (
+    *("lstm of words", "lstm of relations", "lstm of bags", "bags of frozen layers", "text pieces", "documents"),
+    "entities of pieces",
+)
 OTHERS = tuple(kind for kind in KINDS if kind not in FEW)
 
 

@@ -15,16 +15,20 @@ import pytest
 from computations.stack import KERAS, KERAS_MODULE
 from datasets.bags.encoding import encode_bags
 from datasets.bags.loading import load_unlabelled_bags
+from datasets.entities.tags import spans_of
 from tests import bags_for_tests, documents_for_tests
 from tests.exporting import test_export as texts
+from tests.exporting import test_export_entities as entities
 from tests.exporting import test_export_relations as relations
 from tests.exporting import test_export_text_pieces as pieces
-from tests.exports_for_tests import export_of
+from tests.exports_for_tests import ENTITY_TYPES, export_of
 from tff_re.exporting.prediction import load_export
 
 pytestmark = pytest.mark.xdist_group("exports")
 
 ROOT = Path(__file__).parents[2]
+
+PROBABILITIES = "probabilities"
 
 FOREIGN = """
 import importlib.abc, json, sys
@@ -38,12 +42,12 @@ import functools, importlib
 import tensorflow as tf
 keras = importlib.import_module(sys.argv[2])
 load = functools.cache(tf.saved_model.load)
-for folder, signature, inputs, has_keras, with_text in json.load(open(sys.argv[1], encoding="utf-8")):
+for folder, signature, inputs, has_keras, with_text, output in json.load(open(sys.argv[1], encoding="utf-8")):
     if with_text:
         refused.discard("tensorflow_text")
         import tensorflow_text
     inputs = {name: tf.constant(value) for name, value in inputs.items()}
-    answer = load(folder + "/saved_model").signatures[signature](**inputs)["probabilities"]
+    answer = load(folder + "/saved_model").signatures[signature](**inputs)[output]
     answers = [answer.numpy().tolist()]
     if has_keras:
         model, (values,) = keras.models.load_model(folder + "/model.keras"), inputs.values()
@@ -65,7 +69,7 @@ def text_tasks(kinds=tuple(texts.KINDS)):
         sent = values.tolist() if encoding is None else [encoding.prepare(text) for text in values]
         expected = texts.expected_probabilities(export_arguments, values)
         inputs = {"x" if encoding is None else "text": sent}
-        yield [str(folder), "serving_default", inputs, True, False], expected, close
+        yield [str(folder), "serving_default", inputs, True, False, PROBABILITIES], expected, close
 
 
 def relation_tasks(kinds):
@@ -73,7 +77,7 @@ def relation_tasks(kinds):
         expected = relations.trained_probabilities(kind)
         assert np.ptp(expected, axis=0).max() > 1e-3, "texts are told apart"
         for signature, inputs in relations.calls(kind):
-            task = [str(export_of(kind)), signature, inputs, False, kind == relations.PIECES]
+            task = [str(export_of(kind)), signature, inputs, False, kind == relations.PIECES, PROBABILITIES]
             yield task, kind, relations.assert_close
 
 
@@ -96,12 +100,39 @@ def encoded_tasks():
 
 def as_task(kind, arrays, predictor):
     inputs = {name: arrays[name].tolist() for name in predictor.description["arrays"]}
-    return [str(export_of(kind)), "serving_default", inputs, False, False]
+    return [str(export_of(kind)), "serving_default", inputs, False, False, PROBABILITIES]
 
 
 def piece_tasks():
-    task = [str(pieces.export_of("plain")), "serving_default", {"text": list(pieces.TEXTS)}, False, True]
+    task = [str(pieces.export_of("plain")), "serving_default", {"text": list(pieces.TEXTS)}, False, True, PROBABILITIES]
     yield task, pieces.trained("plain")[1], close
+
+
+def entity_tasks(kinds=(entities.CHARACTERS,)):
+    """The tags and offsets of each text, from which this process decodes the trained model's entities."""
+    for kind in kinds:
+        for output in ("tags", "starts", "ends"):
+            inputs = {"text": entities.TEXTS}
+            task = [str(export_of(kind)), "serving_default", inputs, False, kind != entities.CHARACTERS, output]
+            yield task, (kind, output), entities_are_right
+
+
+_of_kind: dict[str, dict[str, list]] = {}
+
+
+def entities_are_right(answer, expected):
+    kind, output = expected
+    parts = _of_kind.setdefault(kind, {})
+    parts[output] = answer
+    if len(parts) < 3:
+        return
+    del _of_kind[kind]
+    rows = zip(parts["tags"], parts["starts"], parts["ends"], entities.trained_entities(kind), strict=True)
+    for tags, starts, ends, of_text in rows:
+        tokens = [(start, end) for start, end in zip(starts, ends, strict=True) if start >= 0]
+        scheme = "BIO" if "windows" not in kind else "BIOES"
+        spans = spans_of([tag for tag in tags if tag >= 0], tokens, ENTITY_TYPES, scheme)
+        assert entities.as_tuples(spans) == [entity[:3] for entity in of_text]
 
 
 def foreign_answers_are_right(python, folder, tasks):
@@ -124,12 +155,14 @@ def foreign_answers_are_right(python, folder, tasks):
 def test_a_process_without_this_project_gets_the_trained_models_predictions(tmp_path):
     """Of one whose text is encoded by Keras, and of one whose tokenizer and model stand in the graph; all others in the
     slow test below."""
-    tasks = [*text_tasks(["characters"]), *relation_tasks([relations.BLIND])]
+    tasks = [*text_tasks(["characters"]), *relation_tasks([relations.BLIND]), *entity_tasks()]
     foreign_answers_are_right(sys.executable, tmp_path, tasks)
 
 
 def all_tasks():
-    return [*text_tasks(), *encoded_tasks(), *relation_tasks([relations.BLIND, relations.PIECES]), *piece_tasks()]
+    of_relations = relation_tasks([relations.BLIND, relations.PIECES])  # from here on with tensorflow-text
+    of_entities = entity_tasks([entities.PIECES, entities.WINDOWS])
+    return [*text_tasks(), *encoded_tasks(), *entity_tasks(), *of_relations, *piece_tasks(), *of_entities]
 
 
 @pytest.mark.slow

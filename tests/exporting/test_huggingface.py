@@ -111,6 +111,31 @@ def test_encoders_of_bags_and_documents(kind, tmp_path):
     assert "AutoModel.from_pretrained" in (folder / "huggingface" / "README.md").read_text("utf-8")
 
 
+def test_a_model_of_entities_whose_tags_are_each_pieces_own():
+    folder = export_of("entities of pieces")
+    config = json.loads((folder / "huggingface" / "config.json").read_text("utf-8"))
+    assert config["architectures"] == ["BertForTokenClassification"]
+    assert list(config["id2label"].values()) == json.loads((folder / "labels.json").read_text("utf-8"))
+    weights = load_file(folder / "huggingface" / "model.safetensors")
+    assert weights["classifier.weight"].shape == (5, 16) and weights["classifier.bias"].shape == (5,)
+    assert not (folder / "huggingface" / "head.safetensors").exists()
+    card = (folder / "huggingface" / "README.md").read_text("utf-8")
+    assert "return_offsets_mapping=True" in card and "1. B-symptom" in card
+
+
+@pytest.mark.slow
+def test_the_scores_of_a_crf_lie_apart():
+    kind = "entities of pieces, in windows with a CRF"
+    folder, weights = export_of(kind), arguments(kind)["weights"].trainable
+    head = load_file(folder / "huggingface" / "head.safetensors")
+    shapes = {"classifier.weight": (9, 16), "classifier.bias": (9,)}
+    shapes |= {"chain.transitions": (9, 9), "chain.start": (9,), "chain.end": (9,)}
+    assert {name: value.shape for name, value in head.items()} == shapes
+    (transitions,) = [value for value in weights if value.shape == (9, 9)]
+    np.testing.assert_array_equal(head["chain.transitions"], transitions)
+    assert json.loads((folder / "huggingface" / "config.json").read_text("utf-8"))["architectures"] == ["BertModel"]
+
+
 # What is refused
 
 
@@ -206,6 +231,18 @@ def test_an_encoder_that_pytorch_computes_otherwise_is_refused(tmp_path):
     export_arguments, _ = with_an_encoder_of("roberta", tmp_path / "encoder", pad_token_id=0)
     with pytest.raises(ExportError, match="of type 'roberta' whose pad_token_id is 0 gives other outputs in PyTorch"):
         export_model(tmp_path / "a", **export_arguments, formats="keras", huggingface=True)
+
+
+@needs_torch
+@pytest.mark.slow
+def test_the_card_s_program_tags_as_the_saved_model_does():
+    folder = export_of("entities of pieces")
+    text = (folder / "huggingface" / "README.md").read_text("utf-8")
+    (program,) = [block.split("```")[0] for block in text.split("```python\n")[1:]]
+    printed = []
+    exec(program.replace('"."', repr(str(folder / "huggingface"))), {"print": lambda *values: printed.append(values)})
+    by_card = [row for row in printed_by_the_card(folder) if len(row) == 3]
+    assert [row[:3] for row in printed] == by_card and len(printed) == 6
 
 
 @needs_torch

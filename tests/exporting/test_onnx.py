@@ -151,6 +151,19 @@ def test_bags_and_documents_are_refused(tmp_path, kind, name):
         export_model(tmp_path / "a", **arguments(kind), onnx=True)
 
 
+def test_of_entities_where_each_tag_is_its_own(stand_ins, tmp_path):
+    """Their probabilities are zero where there is no token, as the SavedModel's."""
+    folder = export_model(tmp_path / "a", **arguments("entities of words"), formats="saved_model", onnx=True)
+    forms = json.loads((folder / "export.json").read_text("utf-8"))["forms"]
+    assert forms["model.onnx"]["difference"] <= 1e-5
+    assert "`model.onnx` takes encoded inputs (tokens)" in (folder / "README.md").read_text("utf-8")
+    with pytest.raises(
+        ExportError, match=r"tagger model: its CRF decides on the tags of a text together; leave --onnx"
+    ):
+        export_model(tmp_path / "b", **arguments("entities of characters"), formats="keras", onnx=True)
+    assert list(tmp_path.iterdir()) == [folder]
+
+
 @pytest.mark.parametrize("missing", onnx_form.PACKAGES)
 def test_a_missing_package_is_one_line_that_says_what_to_install(stand_ins, monkeypatch, tmp_path, missing):
     monkeypatch.setitem(sys.modules, missing, None)

@@ -125,7 +125,8 @@ def test_what_does_not_fit(capsys, exported, tmp_path):
 
 def test_a_file_without_a_pair_is_one_line_in_place_of_an_empty_table(capsys, tmp_path, monkeypatch):
     predictions = []
-    predictor = SimpleNamespace(takes_files=True, takes="documents", columns=("head", "label"), numbers=(), caption="")
+    predictor = SimpleNamespace(takes_files=True, takes="documents", data_sets="documents", columns=("head", "label"))
+    predictor.numbers, predictor.caption = (), ""
     predictor.predict_file = lambda path, dataset: predictions
     predictor.cells = lambda result: ("a", "b")
     monkeypatch.setattr("tff_re.exporting.prediction.load_export", lambda folder, trust: predictor)

@@ -111,5 +111,8 @@ def _show_score(result, file: Path) -> None:
     from tff_re.tasks.metrics import per_class
 
     console.print(metrics_table(result.title(file.name), result.metrics, result.trivial))
-    if result.confusion is not None:
-        console.print(class_table(result.labels, per_class(result.confusion), result.positive_labels))
+    classes = per_class(result.confusion) if result.confusion is not None else result.per_class
+    if classes is not None:
+        console.print(class_table(result.labels, classes, result.positive_labels))
+    for note in result.notes:
+        say(note)

@@ -1,6 +1,7 @@
 """`predict`: label and probability of each text; what cannot be read is named at the end, and stops nothing.
 
-For models of bags and documents: of each pair of entities in the file, which is read whole or not at all.
+For models of bags and documents: of each pair of entities in the file, which is read whole or not at all. For models of
+entity recognition: the entities of each text.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from datasets.errors import DataError
 from datasets.files import decode, parse_json, read_bytes
 from tff_re.cli import options
 from tff_re.cli.display import console
+from tff_re.cli.predict_entities import FORMATS, Output, say_cut
 from tff_re.errors import UserError
 from tff_re.tasks.sizes import require_limits
 
@@ -28,7 +30,8 @@ from tff_re.tasks.sizes import require_limits
 @click.command(
     epilog=options.example(
         "python -m tff_re.run predict runs/first/export 孩子发烧两天了\n"
-        "python -m tff_re.run predict runs/chemprot/export '<e1>Aspirin</e1> inhibits <e2>COX-2</e2>.'"
+        "python -m tff_re.run predict runs/chemprot/export '<e1>Aspirin</e1> inhibits <e2>COX-2</e2>.'\n"
+        "python -m tff_re.run predict runs/entities/export --file notes.jsonl --format jsonl --out entities.jsonl"
     )
 )
 @click.argument("export", type=click.Path(path_type=Path))
@@ -39,6 +42,9 @@ from tff_re.tasks.sizes import require_limits
 @click.option("--tail-type", help="Type of the second mention.")
 @click.option("--dataset", help="For files: the data set whose form the file has [default: the run's].")
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each text in place of a table.")
+@click.option("--format", "entity_format", type=click.Choice(FORMATS), help="Of entities: what to print or write.")
+@options.path_option("--out", help="Of entities: the file to write, of brat the folder [default: print].")
+@options.path_option("--html", help="Of entities: write a page with the texts and their entities highlighted.")
 @click.option(
     "--show-text",
     is_flag=True,
@@ -47,20 +53,26 @@ from tff_re.tasks.sizes import require_limits
 @click.option(
     "--trust", is_flag=True, help="Load an export that was changed, or whose graph has operations that are not allowed."
 )
-def predict(export, texts, dataset, as_json, show_text, trust, **source_options):
+def predict(export, texts, dataset, as_json, entity_format, out, html, show_text, trust, **source_options):
     """Classify TEXTs (or the lines of a file or of standard input) with an exported model: label and probability.
 
-    A model of bags or of documents takes a file in its data set's form and answers for each pair of entities.
+    A model of bags or of documents takes a file in its data set's form and answers for each pair of entities. A model
+    of entity recognition gives the entities of each text, also of a file in its data set's form or in one of your own.
 
     For relations a text has its mentions marked: <e1>head</e1>, <e2>tail</e2>. A line that cannot be read is named and
     does not stop the others; the exit code is 2 then.
     """
     require_limits()
     from tff_re.exporting.prediction import load_export
-    from tff_re.exporting.predictors import PredictionError
 
     source = _Source(**source_options)
     predictor = load_export(export, trust=trust)
+    if predictor.data_sets == "entities":
+        output = Output("jsonl" if as_json and entity_format is None else entity_format, out, html, show_text)
+        _predict_entities(predictor, source, texts, dataset, output)
+        return
+    if entity_format is not None or out is not None or html is not None:
+        raise UserError(f"{export}: its model finds no entities; leave --format, --out and --html out")
     if predictor.takes_files:
         _predict_records(predictor, source.records(texts, predictor.takes), as_json, dataset, show_text)
         return
@@ -73,9 +85,7 @@ def predict(export, texts, dataset, as_json, show_text, trust, **source_options)
             "--dataset is for models of bags and of documents, and relations for a file of your own relations; "
             "leave it out"
         )
-    lines = list(source.lines(texts))
-    if not lines:
-        raise UserError("there is no text: give it behind the folder, by --file, or a line each on standard input")
+    lines = source.all_lines(texts)
     predictions = iter(predictor.predict_each([line for line in lines if not isinstance(line, UserError)]))
     results = [line if isinstance(line, UserError) else next(predictions) for line in lines]
     if as_json:
@@ -84,12 +94,34 @@ def predict(export, texts, dataset, as_json, show_text, trust, **source_options)
             print(json.dumps({"line": number, **fields}, ensure_ascii=False))
     else:
         console.print(_prediction_table(lines, results, show_text))
-    bad = [(number, result) for number, result in enumerate(results, 1) if isinstance(result, UserError)]
-    if bad:
-        number, reason = bad[0]
-        where = f"text number {number}" if source.file is None else f"{source.file}: line {number}"
-        more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
-        raise PredictionError(f"{where} {reason}{more}")
+    source.raise_first(results)
+
+
+def _predict_entities(predictor, source: _Source, texts, dataset: str | None, output: Output) -> None:
+    output.check()
+    if source.head_type is not None or source.tail_type is not None:
+        raise UserError("--head-type and --tail-type are for relations; leave them out")
+    file = source.file
+    records = file is not None and not source.json_lines
+    if records := records and (dataset is not None or predictor.form_of(file) is not None):
+        results = predictor.predict_file(source.records(texts, "files of texts"), dataset=dataset)
+    elif dataset is not None:
+        raise UserError("--dataset says what form a --file has; leave it, or --json-lines, out")
+    else:
+        lines = source.all_lines(texts)
+        recognised = iter(predictor.recognise_each([line for line in lines if not isinstance(line, UserError)]))
+        results = [line if isinstance(line, UserError) else next(recognised) for line in lines]
+        results = [_numbered(result, number) for number, result in enumerate(results, 1)]
+    output.write(predictor, results, by_line=not records)
+    say_cut((result for result in results if not isinstance(result, UserError)), predictor)
+    source.raise_first(results)
+
+
+def _numbered(result: Any, number: int) -> Any:
+    """A recognised text with the number of its line; an error as it is."""
+    if isinstance(result, UserError):
+        return result
+    return dataclasses.replace(result, text_id=str(number), document_id=str(number))
 
 
 def _show_records(results, as_json: bool, show_text: bool) -> None:
@@ -173,6 +205,22 @@ class _Source:
             lines.pop()
         for line in lines:
             yield self._text(line.removesuffix(b"\r"), as_json)
+
+    def all_lines(self, arguments: Sequence[str]) -> list[Any]:
+        """All of `lines`. UserError if there is none."""
+        lines = list(self.lines(arguments))
+        if not lines:
+            raise UserError("there is no text: give it behind the folder, by --file, or a line each on standard input")
+        return lines
+
+    def raise_first(self, results: Sequence[Any]) -> None:
+        """Raises the first of the errors among the results, with its line."""
+        bad = [(number, result) for number, result in enumerate(results, 1) if isinstance(result, UserError)]
+        if bad:
+            number, reason = bad[0]
+            where = f"text number {number}" if self.file is None else f"{self.file}: line {number}"
+            more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
+            raise UserError(f"{where} {reason}{more}")
 
     def records(self, arguments: Sequence[str], what: str) -> Path:
         """The file, for models that take records of a data set (`what`, in words). UserError for options of texts."""

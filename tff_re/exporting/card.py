@@ -97,6 +97,62 @@ print(probabilities.shape)  # {shape}
 """
 
 
+_TAGGING_SAVED_MODEL = """## Use with TensorFlow alone
+
+```python
+import json
+import tensorflow as tf
+{imports}model = tf.saved_model.load("{folder}")
+labels = json.load(open("{labels}", encoding="utf-8"))
+answer = model.signatures["{signature}"](text=tf.constant(["{text}"]))
+for start, end, tag in zip(*(answer[name][0].numpy() for name in ("starts", "ends", "tags"))):
+    if start >= 0:
+        print(int(start), int(end), labels[tag])
+```
+
+{takes} Of n texts with up to L tokens it gives `probabilities`, float32 [n, L, tags], and int32 [n, L]: `tags`, places
+in the list below, `starts` and `ends`. Offsets are characters (code points), the end exclusive. All three are -1 where
+there is no token. The signature `encoded` takes ids, and `encode` gives them.{crf}
+"""
+
+_TAGGING_CRF = (
+    " `tags` are the most probable tagging of the whole text, `probabilities` those of each tag by itself (marginals)."
+)
+
+_TAGGING_PREDICTOR = """## Use with tff-re
+
+```python
+import tff_re
+predictor = tff_re.load_export(".")
+for entity in predictor.predict(["{text}"])[0]:
+    print(entity.start, entity.end, entity.type, entity.probability)
+```
+
+The probability of an entity is the mean over its tokens of the probability of their tags. On the command line:
+`python -m tff_re.run predict EXPORT --file FILE`, with `--format jsonl`, `pubtator` or `brat`.
+"""
+
+_TAGGING_KERAS = """## Use with Keras
+
+```python
+import tensorflow as tf
+import tff_re.models.{model}  # its layers
+{imports}{keras_imports}model = {loader}("{keras_file}")
+encode = tf.saved_model.load("{folder}").signatures["encode"]
+encoded = encode(text=tf.constant(["{text}"]))
+answer = model({{name: encoded[name] for name in ({names})}})
+print(answer["tags"][0].numpy().tolist())
+```
+
+"""
+
+_TAGGING_ENCODED = (
+    "`{keras_file}` takes encoded inputs ({arrays}; int32 [n, L], as the signature `encode` of the SavedModel "
+    "gives them) and, for its layers, the package tff-re. It gives `probabilities` and `tags`. The SavedModel needs no "
+    "tff-re.\n"
+)
+
+
 def card(description: Mapping[str, Any], labels: Sequence[str], uses: Sequence[str]) -> str:
     """The card in Markdown.
 
@@ -258,6 +314,34 @@ def file_uses(description: Mapping[str, Any], *, layers: Sequence[str], explanat
         if SAVED_MODEL_FOLDER not in forms:
             parts.append(explanation + "\n")
     return parts + _float16(forms, "signature")
+
+
+def tagging_uses(description: Mapping[str, Any], *, text: str, takes: str, imports: str) -> list[str]:
+    """The sections on use of a model that gives each token of a text a tag.
+
+    Args:
+      description: what export.json holds.
+      text: an example, as the SavedModel takes it.
+      takes: a sentence on what it takes.
+      imports: lines before the SavedModel is loaded.
+    """
+    forms, arrays, parts = description["forms"], description["arrays"], []
+    code = {"folder": SAVED_MODEL_FOLDER, "labels": LABELS_FILE, "signature": DEFAULT_SIGNATURE, "text": text}
+    if SAVED_MODEL_FOLDER in forms:
+        parts.append(_TAGGING_PREDICTOR.format(text=text))
+        crf = _TAGGING_CRF if description["input"]["crf"] else ""
+        parts.append(_TAGGING_SAVED_MODEL.format(**code, imports=imports, takes=takes, crf=crf))
+    if KERAS_FILE in forms:
+        files = {"keras_file": KERAS_FILE, "keras_imports": _KERAS_IMPORTS, "loader": _LOAD_KERAS}
+        names = "".join(f'"{name}", ' for name in arrays).rstrip(" " if len(arrays) == 1 else ", ")
+        if SAVED_MODEL_FOLDER in forms:
+            parts.append(
+                _TAGGING_KERAS.format(**code, **files, imports=imports, names=names, model=description["model"])
+            )
+        else:
+            parts.append("## Use with Keras\n\n")
+        parts[-1] += _TAGGING_ENCODED.format(keras_file=KERAS_FILE, arrays=", ".join(arrays))
+    return parts + _float16(forms, "signatures")
 
 
 def _float16(forms: Mapping[str, Any], what: str) -> list[str]:

@@ -92,8 +92,8 @@ def export_model(
     """Writes a trained model as `model.keras`, as a SavedModel and as JSON files that explain them; returns the folder.
 
     What the SavedModel takes is said by the form of each kind of input (`tff_re.exporting.kinds`). All give
-    {"probabilities": float32 [B, C]}, documents [D, P, R]. The written files are loaded again and compared with the
-    trained model, computed in float32, before they take their place; a failed export leaves the folder as it was.
+    {"probabilities": float32 [B, C]}, documents [D, P, R], entities [B, L, T]. The written files are loaded again and
+    compared with the trained model, in float32, before they take their place; a failed export leaves the folder as is.
 
     Args:
       folder: Where to write; its parent has to exist.
@@ -279,7 +279,10 @@ def _check_arguments(model_name, inputs, labels, formats, quantise, tflite, onnx
             f"models of {type(inputs).__name__} cannot be exported yet; the run's model.keras takes encoded inputs"
         )
     if tflite and not kind.form.for_tflite:
-        raise ExportError("TFLite takes one text of a fixed size, which bags and documents are not; leave --tflite out")
+        raise ExportError(
+            "TFLite takes one text of a fixed size for one answer, which bags, documents and texts with entities are "
+            "not; leave --tflite out"
+        )
     if onnx and not kind.form.for_onnx:
         raise ExportError(
             f"{ONNX_FILE} takes single texts or vectors, which the bags and documents of this {model_name} model are "

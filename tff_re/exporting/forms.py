@@ -52,7 +52,8 @@ class Form:
       small_core: the same function for TFLite, which wants few kinds of operations.
       logits: the same function without the softmax, for ONNX.
       tokenizer: of a model of texts that are tokenized, as `transformers` has it; None: there is none.
-      for_onnx: whether ONNX can take the model; it has `logits` then.
+      for_onnx: whether ONNX can take models of this kind; they have `logits` then.
+      no_onnx: why it cannot take this one all the same, in words; empty: it can.
       for_tflite: whether TFLite, which takes one text of a fixed size, can take the model.
       measure: what quantised forms are measured by, a key of `card.MEASURES`.
       unit: what it is measured on, in words; `sample_unit`: what its samples are.
@@ -75,6 +76,7 @@ class Form:
     tables: Sequence[Any] = ()
     tolerance: float = TOLERANCE
     for_onnx: bool = True
+    no_onnx: str = ""
     for_tflite: bool = True
     measure: str = "accuracy"
     unit: str = "examples"
@@ -115,6 +117,11 @@ class Form:
         """The core with weights in float16, and what holds these. Raises ExportError where a weight is too large."""
         half = HalfCore(self.core, self.core_specs)
         return traced_once(half), half
+
+    def with_logits(self, arrays: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """What model.onnx gives for encoded inputs: `logits` and `probabilities`."""
+        logits = self.logits(arrays)
+        return {"logits": logits, "probabilities": tf.nn.softmax(logits)}
 
     def probes(self) -> Probes:
         """Inputs to compare the written forms on."""

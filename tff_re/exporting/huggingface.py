@@ -18,7 +18,7 @@ from tff_re.exporting.card import card
 from tff_re.exporting.forms import TOLERANCE
 from tff_re.exporting.layout import CARD_FILE, HUGGINGFACE_FOLDER, TOKENIZER_FILE
 from tff_re.exporting.places import ExportError, write
-from tff_re.models import sentence_encoder, text_encoder
+from tff_re.models import sentence_encoder, text_encoder, token_encoder
 from tff_re.models.encoders import EncoderOptions
 from tff_re.models.fixed_weights import leaf_name
 from tff_re.models.hub import is_path
@@ -86,7 +86,7 @@ def write_folder(
             f"an encoder of type '{config.model_type}' whose pad_token_id is {config.pad_token_id} gives other outputs "
             f"in PyTorch than in TensorFlow, which numbers positions as for {_PADDING}; leave --huggingface out"
         )
-    classifies_tokens = isinstance(options, text_encoder.Options)
+    classifies_tokens = isinstance(options, text_encoder.Options) or _tags_tokens(options)
     architecture, prefix = _architecture(config, classifies_tokens)
     weights, head = _encoder_arrays(encoder, prefix), _head_arrays(model)
     if classifies_tokens:
@@ -110,6 +110,11 @@ def write_folder(
         _front_matter(source) + _card(description, labels, options, encoding, head, about["difference"]),
     )
     description["huggingface"] = about
+
+
+def _tags_tokens(options: EncoderOptions) -> bool:
+    """Whether it is a model of entities whose tags are each piece's own, which PyTorch has a class for."""
+    return isinstance(options, token_encoder.Options) and not options.crf
 
 
 def _architecture(config: Any, classifies_tokens: bool) -> tuple[str, str]:
@@ -228,6 +233,26 @@ _POOLED = {
         "at all pieces, whose mean it takes",
     ),
 }
+_ENTITIES = """## Use with transformers and PyTorch
+
+```python
+import torch
+from transformers import AutoModelForTokenClassification, AutoTokenizer
+tokenizer, model = AutoTokenizer.from_pretrained("."), AutoModelForTokenClassification.from_pretrained(".")
+inputs = tokenizer(
+    ["肚子疼了三天"], truncation=True, padding=True, return_offsets_mapping=True, return_tensors="pt"
+)
+offsets = inputs.pop("offset_mapping")[0].tolist()
+with torch.no_grad():
+    probabilities = model(**inputs).logits[0].softmax(-1)
+for (start, end), of_tags in zip(offsets, probabilities):
+    if start < end:  # [CLS] and [SEP] have no characters
+        print(start, end, model.config.id2label[int(of_tags.argmax())], float(of_tags.max()))
+```
+
+Offsets are characters (code points), the end exclusive. tff-re also leaves out a piece that shares a character with the
+one before it, and reads texts that are too long for the encoder in windows; this program cuts them.
+"""
 _MENTIONS = """## Use with transformers and PyTorch
 
 ```python
@@ -291,6 +316,8 @@ def _card(
     if isinstance(options, text_encoder.Options):
         pooled, where = _POOLED[options.pooling]
         use = _TEXTS.format(pooled=pooled, where=where)
+    elif _tags_tokens(options):
+        use = _ENTITIES
     elif isinstance(options, sentence_encoder.Options):
         use = _mentions(encoding, options, head)
     else:

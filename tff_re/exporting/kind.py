@@ -29,6 +29,8 @@ class Kind:
       predictor: the class that `load_export` makes.
       form_name: the `Form` in the kind's `form.py`.
       signature: the SavedModel's signature that the predictor calls.
+      outputs: what the predictor reads of its outputs. The function that it gets gives these by name; where it is
+        `probabilities` only, the array itself.
       of_mentions: whether a model classifies the relation of two mentions that are given.
       cut: where texts that are too long are cut.
       probability: the function that makes a model's probabilities.
@@ -39,6 +41,7 @@ class Kind:
     predictor: type[ExportedModel]
     form_name: str
     signature: str = DEFAULT_SIGNATURE
+    outputs: tuple[str, ...] = ("probabilities",)
     of_mentions: bool = False
     cut: str = "at the end"
     probability: str = "softmax"
@@ -53,6 +56,9 @@ class Kind:
 
     def check(self, description: Mapping[str, Any], fail: Fail) -> None:
         """Raises `fail` where a value of export.json that this kind alone reads is not what it has to be."""
+
+    def check_labels(self, labels: Sequence[str], description: Mapping[str, Any], fail: Fail) -> None:
+        """Raises `fail` where labels.json, a list of different strings, does not hold what this kind needs."""
 
     def encoding(self, value: Any, source: Mapping[str, Any], fail: Fail) -> Any:
         """What the predictor encodes its inputs with; None: the graph does, or there is nothing to encode.

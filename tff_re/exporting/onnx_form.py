@@ -47,17 +47,19 @@ def require_packages() -> None:
 def write_onnx(path: Path, exported: Form, model_name: str) -> None:
     """Writes a form's logits and probabilities, and its tokenizer beside them if it has one.
 
-    The outputs are `logits` and `probabilities`, float32 [B, C]; the inputs those of `exported.core_specs`.
+    The outputs are `logits` and `probabilities`, float32 [B, C], of tokens [B, L, T]; the inputs those of
+    `exported.core_specs`.
 
     Raises:
-      ExportError: tf2onnx or onnxruntime cannot take the model, or onnxruntime's logits differ from those of Keras by
-        more than 1e-5 of the largest logit (more than `exported.tolerance` of it).
+      ExportError: ONNX has no form of this model, tf2onnx or onnxruntime cannot take it, or onnxruntime's logits differ
+        from those of Keras by more than 1e-5 of the largest logit (more than `exported.tolerance` of it).
     """
+    if exported.no_onnx:
+        raise ExportError(f"{_refused(model_name)}: {exported.no_onnx}; leave --onnx out")
     import tf2onnx
 
     def outputs(*arrays):
-        logits = exported.logits(dict(zip(exported.core_specs, arrays, strict=True)))
-        return {"logits": logits, "probabilities": tf.nn.softmax(logits)}
+        return exported.with_logits(dict(zip(exported.core_specs, arrays, strict=True)))
 
     specs = [tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in exported.core_specs.items()]
     function = tf.function(outputs, input_signature=specs, autograph=False)

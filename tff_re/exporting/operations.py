@@ -21,8 +21,8 @@ All Any Equal Greater GreaterEqual Less LessEqual LogicalAnd LogicalNot LogicalO
 """,
     "shapes": """
 BroadcastTo ConcatV2 Const EnsureShape ExpandDims Fill GatherNd GatherV2 Identity IdentityN InvertPermutation
-MatrixDiagV3 OneHot OnesLike Pack Pad PadV2 Placeholder RaggedGather RaggedTensorToTensor Range Reshape ScatterNd Shape
-Size Slice Split Squeeze StopGradient StridedSlice Tile Transpose ZerosLike
+MatrixDiagV3 OneHot OnesLike Pack Pad PadV2 Placeholder RaggedGather RaggedTensorToTensor Range Reshape ReverseSequence
+ReverseV2 ScatterNd Shape Size Slice Split Squeeze StopGradient StridedSlice Tile Transpose Unpack ZerosLike
 """,
     "strings": """
 FastWordpieceTokenizeWithOffsets StringSplitV2 StringStrip UnicodeDecode UnicodeEncode

@@ -5,12 +5,10 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from datasets.errors import DataError
 from datasets.files import read_json
@@ -39,7 +37,7 @@ FORMS = (SAVED_MODEL_FOLDER, FLOAT16_FOLDER)
 
 def load_export(folder: str | os.PathLike, form: str = SAVED_MODEL_FOLDER, *, trust: bool = False) -> ExportedModel:
     """The model that `tff_re.export` wrote into the folder: a `Predictor`, of bags a `BagPredictor`, of documents a
-    `DocumentPredictor`.
+    `DocumentPredictor`, of entity recognition an `EntityPredictor`.
 
     What is read has to have the digests in SHA256SUMS, and the graph holds no operation that exports of this project
     do not have, such as one that writes a file.
@@ -67,7 +65,8 @@ def _load(folder: Path, form: str, trust: bool) -> ExportedModel:
     looked_at = look_at(folder, form, trust)
     description, kind = looked_at.description, looked_at.kind
     signature = _signature(folder / form, kind, description["input"])
-    function = _function(signature, folder / form, kind.signature_inputs(description), description["classes"])
+    names = kind.signature_inputs(description)
+    function = _function(signature, folder / form, names, kind.outputs, description["classes"])
     return kind.predictor(function, looked_at.labels, looked_at.encoding, description)
 
 
@@ -99,7 +98,7 @@ def look_at(folder: Path, form: str, trust: bool = False) -> Checked:
         raise PredictionError(f"{folder}: holds no {DESCRIPTION_FILE}; give the folder of an exported model")
     description = _description(folder)
     kind = KINDS[description["input"]["kind"]]
-    labels = _labels(folder, description["classes"])
+    labels = _labels(folder, kind, description)
     path = folder / ENCODING_FILE
     fail = functools.partial(DataError, path=path, remedy=REMEDY)
     encoding = kind.encoding(read_json(path), description["input"], fail)
@@ -140,9 +139,9 @@ def _description(folder: Path) -> dict[str, Any]:
     return value
 
 
-def _labels(folder: Path, classes: int) -> list[str]:
+def _labels(folder: Path, kind: Kind, description: dict[str, Any]) -> list[str]:
     """labels.json: a name for each class."""
-    path = folder / LABELS_FILE
+    path, classes = folder / LABELS_FILE, description["classes"]
     value, fail = read_json(path), functools.partial(DataError, path=path, remedy=REMEDY)
     if not isinstance(value, list) or not value or not all(isinstance(label, str) and label for label in value):
         raise fail("is not a list of labels")
@@ -150,6 +149,7 @@ def _labels(folder: Path, classes: int) -> list[str]:
         raise fail(f"has not one label for each class ({len(value)} for {classes})")
     if len(set(value)) != len(value):
         raise fail("has a label twice")
+    kind.check_labels(value, description, fail)
     return value
 
 
@@ -166,28 +166,32 @@ def _signature(folder: Path, kind: Kind, source: dict[str, Any]) -> Any:
     raise PredictionError(f"{folder}: cannot be loaded ({problem}); {REMEDY}")
 
 
-def _function(signature: Any, folder: Path, names: Iterable[str], classes: int) -> Callable[..., np.ndarray]:
-    """The signature on arrays and lists by name; its errors are of one line."""
+def _function(
+    signature: Any, folder: Path, names: Iterable[str], outputs: Sequence[str], classes: int
+) -> Callable[..., Any]:
+    """The signature on arrays and lists by name, as `Kind.outputs` says; its errors are of one line."""
     import tensorflow as tf
 
     wanted, available = set(names), set(signature.structured_input_signature[1])
-    if wanted != available or "probabilities" not in signature.structured_outputs:
+    if wanted != available or not set(outputs) <= set(signature.structured_outputs):
         raise PredictionError(
             f"{folder}: takes {', '.join(sorted(available))} where {DESCRIPTION_FILE} says {', '.join(sorted(wanted))}"
             f"; {REMEDY}"
         )
 
-    def run(**inputs) -> np.ndarray:
-        result, problem = None, None
+    def run(**inputs) -> Any:
+        result, results, problem = None, {}, None
         try:
             tensors = {name: tf.constant(value) for name, value in inputs.items()}
-            result = signature(**tensors)["probabilities"].numpy()
+            answer = signature(**tensors)
+            results = {name: answer[name].numpy() for name in outputs}
+            result = results["probabilities"]
         except Exception as error:  # whatever a graph that does not fit makes of the inputs; it could hold a text
             problem = type(error).__name__
         if problem is None and result.shape[-1:] != (classes,):
             problem = f"{result.shape[-1] if result.ndim else 'no'} probabilities for {classes} labels"
         if problem is not None:
             raise PredictionError(f"{folder}: cannot answer ({problem}); {REMEDY}")
-        return result
+        return results if len(results) > 1 else result
 
     return run

@@ -43,12 +43,14 @@ class Score:
     Attributes:
       size: what was scored, in words: so many samples; so many bags, or documents, of so many facts.
       metrics: `classification_metrics`; of bags `ranking_metrics`; of documents `pair_metrics` at the export's
-        threshold, which is among them.
-      examples: so many samples; this and what follows is None for bags and documents.
+        threshold, which is among them; of entities those of `SpanMeasures` without the loss.
+      examples: so many samples; this and what follows is None for bags, documents and, but for `labels`, entities.
       confusion: int64 [C, C], rows are the file's labels, columns the predictions, both in the order of `labels`.
       trivial: the metrics of models that give every example one class, see `trivial_metrics`.
-      labels: the export's classes.
+      labels: the export's classes; of entities the types that were counted.
       positive_labels: those that micro-F1 and macro-F1 count; None: all.
+      per_class: of entities, (precision, recall, F1, gold entities) of each of `labels`, [K] each.
+      notes: what a reader of the numbers should know.
     """
 
     size: str
@@ -58,6 +60,8 @@ class Score:
     trivial: dict[str, dict[str, float]] | None = field(default=None, repr=False)
     labels: tuple[str, ...] | None = None
     positive_labels: tuple[int, ...] | None = None
+    per_class: tuple[np.ndarray, ...] | None = field(default=None, repr=False)
+    notes: tuple[str, ...] = ()
 
     def title(self, name: str) -> str:
         """What was scored, in words; `name` is the file's."""

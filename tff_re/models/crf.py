@@ -164,7 +164,7 @@ def _messages(emissions, lengths, chain: Chain) -> tuple[tf.Tensor, tf.Tensor, t
     left, right = tf.unstack(tf.ensure_shape(tf.transpose(sums, [1, 2, 0, 3]), [2, None, None, tags]))
     last = tf.gather(left, tf.maximum(lengths - 1, 0), batch_dims=1) + chain.end
     before = tf.where(tf.sequence_mask(lengths, count), tf.transpose(shifts[:, 0, :, 0]), 0.0)
-    totals = tf.where(lengths > 0, tf.reduce_sum(before, axis=1) + tf.reduce_logsumexp(last, axis=-1), 0.0)
+    totals = tf.where(lengths > 0, tf.reduce_sum(before, axis=1) + _log_sum(last), 0.0)
     return left, tf.reverse_sequence(right, lengths, seq_axis=1), totals
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from tff_re.exporting.kind import Kind
 from tff_re.exporting.kinds.bags import BagKind
 from tff_re.exporting.kinds.documents import DocumentKind
+from tff_re.exporting.kinds.entities import EntityKind
 from tff_re.exporting.kinds.relations import RelationKind
 from tff_re.exporting.kinds.text_pieces import TextPieceKind
 from tff_re.exporting.kinds.texts import TextKind
@@ -14,7 +15,7 @@ from tff_re.exporting.kinds.vectors import VectorKind
 
 KINDS: dict[str, Kind] = {
     name: kind
-    for kind in (TextKind(), TextPieceKind(), VectorKind(), RelationKind(), BagKind(), DocumentKind())
+    for kind in (TextKind(), TextPieceKind(), VectorKind(), RelationKind(), BagKind(), DocumentKind(), EntityKind())
     for name in kind.names
 }
 """`input.kind` of export.json -> the kind."""

@@ -1,0 +1,68 @@
+"""The page of texts with their entities highlighted. It holds the texts, which may be patients'."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+from tff_re.pages.page import Facts, MarkedText, Section, TextPart, Words, page
+from tff_re.report.drawing import COLOURS
+
+
+class Entity(Protocol):
+    """Characters (code points) of a text, half-open, with a type and its probability."""
+
+    start: int
+    end: int
+    type: str
+    probability: float
+
+
+class EntityText(Protocol):
+    """A text with its entities, in the order of the text; none overlap."""
+
+    text_id: str
+    text: str
+    entities: Sequence[Entity]
+
+
+def entities_page(texts: Sequence[EntityText], types: Sequence[str], title: str, made_by: str) -> str:
+    """The page as HTML, which needs nothing beside it. A click on an entity marks all of its type.
+
+    Args:
+      texts: in their order.
+      types: the types of entities, in the order of their colours.
+      title: at its top.
+      made_by: the line at its end.
+    """
+    counts = Counter(entity.type for text in texts for entity in text.entities)
+    numbers = {name: number for number, name in enumerate(types)}
+    legend = [part for name in types for part in (_mention(name, numbers, name, name), TextPart("  "))]
+    about = [
+        Words("This page holds texts. Click an entity, or a type, to mark all entities of the type."),
+        Facts({name: str(counts[name]) for name in types}),
+        MarkedText("Types", legend),
+    ]
+    sections = [
+        Section("about", "What was found", about),
+        Section("texts", "Texts", [MarkedText(text.text_id, list(parts(text, numbers))) for text in texts]),
+    ]
+    return page(title, f"{len(texts)} texts, {counts.total()} entities.", sections, made_by)
+
+
+def parts(text: EntityText, numbers: Mapping[str, int]) -> Iterator[TextPart]:
+    """A text in pieces, its entities among them; `numbers` are those of the types."""
+    done = 0
+    for entity in text.entities:
+        if entity.start > done:
+            yield TextPart(text.text[done : entity.start])
+        note = f"{entity.type}, {entity.start} to {entity.end}, {entity.probability:.3f}"
+        yield _mention(text.text[entity.start : entity.end], numbers, entity.type, note)
+        done = entity.end
+    if done < len(text.text):
+        yield TextPart(text.text[done:])
+
+
+def _mention(words: str, numbers: Mapping[str, int], kind: str, note: str) -> TextPart:
+    return TextPart(words, COLOURS[numbers[kind] % len(COLOURS)], numbers[kind], note)
