@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from datasets.entities.encoding import TaggedPieceEncoding, TaggedTokenEncoding
+from datasets.entities.loading import load_entities
 from datasets.text import CharacterEncoding, Segmenter, Vocabulary, WordEncoding
 from datasets.text.tokenizer_tables import tables_of
 from tests.exporting.test_export_text_pieces import generated
@@ -110,6 +113,23 @@ def test_every_code_point():
     made = [" ".join(f"a{chr(code)}b" for code in codes[i : i + 64]) for i in range(0, len(codes), 64)]
     for start in range(0, len(made), 64):
         assert_same(made[start : start + 64], "pieces")
+
+
+@pytest.mark.real_data
+@pytest.mark.skipif("TFF_RE_DATA" not in os.environ, reason="TFF_RE_DATA names no folder")
+@pytest.mark.parametrize("name", ["imcs_v2_entities", "cdr_entities", "chr_entities"])
+def test_every_text_of_the_data_at_hand(name):
+    """With a tokenizer of a real vocabulary."""
+    folder = str(Path(os.environ["TFF_RE_DATA"]) / "encoders" / "e5_small_zh_6")
+    encoded_by = TaggedPieceEncoding(AutoTokenizer.from_pretrained(folder), TYPES, "BIO", None)
+    located = tf.function(LocatedPieces(encoded_by, tables_of(encoded_by)), (tf.TensorSpec([None], tf.string),))
+    made = [sample.text for sample in load_entities(name, split="dev").samples]
+    assert len(made) > 100
+    for start in range(0, len(made), 256):
+        part = made[start : start + 256]
+        arrays, (trained, offsets) = located(tf.constant(part)), encoded_by.encode_texts(part)
+        for name, expected in {**trained, "starts": offsets[..., 0], "ends": offsets[..., 1]}.items():
+            np.testing.assert_array_equal(arrays[name], expected)
 
 
 WORDS_OF = {

@@ -66,6 +66,7 @@ class WordPieces(tf.Module):
         one becomes several letters.
         """
         letters, _, stretch, source = self._letters(codes, stretch, tf.range(tf.size(codes, tf.int64)))
+        letters = letters.with_flat_values(_characters(letters.flat_values))
         words, first, end = self._words(letters), letters.row_starts(), letters.row_limits()
         if self._whole:
             ids, last = self._table.lookup(words), end - 1
@@ -120,7 +121,13 @@ class WordPieces(tf.Module):
 
 
 def _bytes(codes: tf.Tensor) -> tf.Tensor:
-    """int64 [m]: how many bytes `unicode_encode` makes of each code point."""
-    # It writes U+FFFD, of three bytes, for the code points that are no characters: U+1FFFE, U+1FFFF, U+2FFFE, …
-    four = tf.logical_and(codes >= 0x10000, codes % 0x10000 < 0xFFFE)
-    return 1 + sum(tf.cast(more, tf.int64) for more in (codes >= 0x80, codes >= 0x800, four))
+    """int64 [m]: how many bytes UTF-8 has for each code point."""
+    return 1 + sum(tf.cast(codes >= first, tf.int64) for first in (0x80, 0x800, 0x10000))
+
+
+def _characters(codes: tf.Tensor) -> tf.Tensor:
+    """The code points, and U+FFFD for those that are no characters (U+1FFFE, U+1FFFF, U+2FFFE, …).
+
+    Some versions of TensorFlow write that for them, others do not, and the numbers of bytes differ.
+    """
+    return tf.where(tf.logical_and(codes >= 0x10000, codes % 0x10000 >= 0xFFFE), 0xFFFD, codes)
