@@ -137,6 +137,7 @@ class Options:
 class EntityRecognition(LabelledServerTask):
     Options = Options
     across_sites = True
+    quality = "f1"
 
     def prepare(self, options: Options, partitioner, seed: int, data_paths: DataPaths) -> Prepared:
         corpora, partition = self.held(options, partitioner, seed, data_paths)
