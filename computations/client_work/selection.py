@@ -299,4 +299,5 @@ def require_bags(model: LocalModel, who: str) -> None:
         raise CompositionError(
             f"{who} needs bags: examples with {TRIPLE!r} and {PLATFORM!r} beside the label, these have no "
             + " and no ".join(map(repr, missing))
+            + "; choose another algorithm, or train it on bags of sentences"
         )

@@ -14,6 +14,8 @@ MISSING = "/no/such/file"
 
 BAGS = {"name": "bag_relations", "encoding": "words"}
 DOCUMENTS = {"name": "document_relations", "tokenizer": "x"}
+ENTITIES = {"name": "entity_recognition"}
+TAGGED_PIECES = {**ENTITIES, "encoding": "pieces", "tokenizer": "x"}
 SENTENCES = {"name": "sentence_relations", "encoding": "words"}
 SYMPTOMS = {"name": "symptom_classification", "dataset": "shipped"}
 PIECES = {**SYMPTOMS, "encoding": "pieces", "tokenizer": "x"}
@@ -39,6 +41,16 @@ OWN_VOCABULARY = "encoding = 'words' or 'characters'"
         (SENTENCES, "tokenizer", MISSING, "encoding = 'pieces'"),
         ({**SENTENCES, "encoding": "pieces", "tokenizer": "x"}, "vectors_path", MISSING, "encoding = 'words'"),
         (SENTENCES, "test_path", MISSING, "test = 'official'"),
+        (ENTITIES, "test_path", MISSING, "test = 'official'"),
+        (ENTITIES, "test_dataset", "cdr_entities", "test = 'official'"),
+        (ENTITIES, "test_split", "test", "test = 'official'"),
+        (ENTITIES, "test_subset", 5, "test = 'documents' or 'official'"),
+        (ENTITIES, "tokenizer", MISSING, "encoding = 'pieces'"),
+        (ENTITIES, "other_types", "leave_out", "dataset = 'entities'"),
+        (TAGGED_PIECES, "min_count", 2, OWN_VOCABULARY),
+        (TAGGED_PIECES, "min_clients", 1, OWN_VOCABULARY),
+        (TAGGED_PIECES, "max_words", 100, OWN_VOCABULARY),
+        (TAGGED_PIECES, "vectors_path", MISSING, OWN_VOCABULARY),
         ({**DOCUMENTS, "dataset": "chr"}, "mesh_tree", MISSING, "dataset = 'cdr'"),
         ({**BAGS, "dataset": "nyt10"}, "knowledge_base", MISSING, "dataset = 'cdr_aligned'"),
         ({**BAGS, "dataset": "planted"}, "na_rate", 0.5, "dataset = 'cdr_aligned'"),

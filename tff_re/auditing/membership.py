@@ -123,7 +123,11 @@ def audit_membership(run: FinishedRun, seed: int, shadows: int, out: Path, say: 
     section, experiment = Section(_TITLE), run.experiment
     federated, model = experiment.prepared.examples, experiment.model
     if model.rows is not None:
-        section.not_applicable = "its examples are documents with many pairs, of which no single one is a member"
+        section.not_applicable = (
+            "its examples are documents with many pairs, of which no single one is a member"
+            if model.row_labels is None
+            else "its examples are texts with a tag for each token, and the attacks are on examples of one label"
+        )
         return section
     if not federated.size("test"):
         section.not_applicable = (

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from computations.local_model import LocalModel
-from tff_re.models.inputs import DocumentInput, HiddenInput, PieceInput, RelationInput
+from tff_re.models.inputs import DocumentInput, HiddenInput, PieceInput, RelationInput, TaggedPieceInput
 
 QUERIES = ("query/kernel", "q_lin/kernel")
 """The end of the query projection's name, BERT's and DistilBERT's."""
@@ -57,6 +57,8 @@ def not_applicable(inputs, model: LocalModel) -> str | None:
         )
     if isinstance(inputs, DocumentInput):
         return "documents are read in overlapping windows, for which the check is not written"
+    if isinstance(inputs, TaggedPieceInput):
+        return "a text's pieces have tags, and the check is written for texts of one label"
     if not isinstance(inputs, PieceInput | RelationInput) or inputs.tokenizer is None:
         return "the model has no pretrained encoder"
     if inputs.fixed is not None:

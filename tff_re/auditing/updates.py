@@ -18,13 +18,13 @@ from tff_re.auditing.words import (
     WordRows,
     everywhere,
     find_word_rows,
+    has_known_words,
     label_counts,
     presence,
     revealed_labels,
     revealed_words,
     words_of,
 )
-from tff_re.models.inputs import TokenInput
 from tff_re.runs.evaluation import arranged
 from tff_re.runs.finished import FinishedRun
 
@@ -105,7 +105,7 @@ def _words(
     inputs = experiment.prepared.inputs
     _, everybody = arranged(experiment, "train")
     all_ids = np.concatenate([words_of(inputs, examples) for examples in everybody])
-    left_out, picture = everywhere(all_ids, rows.size, isinstance(inputs, TokenInput)), out / "words.png"
+    left_out, picture = everywhere(all_ids, rows.size, has_known_words(inputs)), out / "words.png"
     present = [presence(words_of(inputs, examples), rows.size) for examples in client_examples]
     table, csv = [], [["client", "weights", "words", "rows_changed", "precision", "recall", "ranking_auc"]]
     numbers: dict[str, object] = {"weight": rows.name, "why": rows.why}
@@ -236,6 +236,10 @@ def _word_vectors_by_default(section: Section, model: str) -> None:
             "The LSTM leaves given word vectors as they are by default (model.train_vectors = false). Without given "
             "vectors (task.vectors = 'learned') it learns its own, and these tell the words all the same."
         ),
+        "tagger": (
+            "The tagger leaves given word vectors as they are by default (model.train_vectors = false). Without given "
+            "vectors (task.vectors_path) it learns its own, and these tell the words all the same."
+        ),
         "logistic_regression": (
             "Logistic regression leaves given word vectors as they are by default. Learned vectors tell the words, and "
             "so does model.features = 'word_presence', whose classifier has a weight for each word."
@@ -254,7 +258,11 @@ def _labels(section: Section, run: FinishedRun, names: list[str], client_example
     bias = f"{model.classifier}/bias"
     reason = None
     if model.rows is not None:
-        reason = "a document's pairs have several labels each"
+        reason = (
+            "a document's pairs have several labels each"
+            if model.row_labels is None
+            else "a text's tokens have tags, most of them outside of entities at every client"
+        )
     elif bias not in model.weight_names:
         reason = "the classifier has no bias (its weights' change may tell labels too; that was not tried)"
     if reason is not None:

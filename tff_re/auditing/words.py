@@ -15,7 +15,7 @@ from sklearn.metrics import roc_auc_score
 
 from computations.local_model import LABEL, LocalModel
 from datasets.text.vocabulary import OUT_OF_VOCABULARY_ID
-from tff_re.models.inputs import DenseInput, HiddenInput, TokenInput
+from tff_re.models.inputs import DenseInput, HiddenInput, TaggedTokenInput, TokenInput
 from tff_re.recipes.reading import Recipe
 from tff_re.tasks.base import Prepared
 
@@ -67,9 +67,14 @@ def _why(inputs, options) -> str:
     return "given word vectors are trained further (model.train_vectors)"
 
 
+def has_known_words(inputs) -> bool:
+    """Whether the vocabulary is the run's own words or characters, with an id for all others."""
+    return isinstance(inputs, TokenInput | TaggedTokenInput)
+
+
 def words_of(inputs, examples) -> np.ndarray:
     """[n, size] of bool would be large: the word ids of each example, int [n, l], padding as 0."""
-    if isinstance(inputs, TokenInput):
+    if has_known_words(inputs):
         return np.asarray(examples["tokens"])
     return np.asarray(examples["input_ids"]) * np.asarray(examples["attention_mask"])
 

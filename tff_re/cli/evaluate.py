@@ -104,7 +104,8 @@ def _evaluate_run(run: Path, split: str, run_opened, asks_sites: bool) -> None:
             pictures.append(opened.folder.plots / f"confusion-{split}.png")
             confusion_png(pictures[0], result.confusion, prepared.label_names)
     console.print(class_table(prepared.measured_names, result.per_class, prepared.measures.positive_labels))
-    say_written(pictures)
+    if pictures:
+        say_written(pictures)
 
 
 def _show_score(result, file: Path) -> None:

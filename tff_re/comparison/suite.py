@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tff_re import tasks
 from tff_re.comparison.suggestions import require_recipes, require_suite
 from tff_re.comparison.sweep import Sweep, as_overrides, read_sweep
 from tff_re.errors import UserError, nearest
@@ -299,7 +300,8 @@ def suite_of_recipes(
     )
     command = _command(" ".join(names), overrides, seeds, sweep)
     chosen = {"seeds": seeds or (first.seed,), "choose_by": _chosen_by(entries, first.seed)}
-    measured = {} if first.evaluation.train_split else {"metrics": ("test/accuracy", "test/loss")}
+    loss = "train/loss" if first.evaluation.train_split else "test/loss"
+    measured = {"metrics": (f"test/{tasks.TASKS[first.task.name].quality}", loss)}
     of_entries = dict.fromkeys(entry.name for entry in entries)
     tuning = read_sweep(sweep or {}, of_entries, **chosen, overrides=overrides, source="--sweep")
     _try_settings(entries, tuning)

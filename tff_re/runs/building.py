@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +16,7 @@ import tensorflow as tf
 from scipy import stats
 
 from computations import algorithms
+from computations.errors import CompositionError
 from computations.federated_algorithm import FederatedAlgorithm
 from computations.local_model import LocalModel
 from tff_re.errors import UserError
@@ -75,6 +78,15 @@ def named(recipe: Recipe, make, *arguments):
         return make(*arguments)
     except UserError as error:
         raise UserError(f"{recipe.source}: {error}") from None
+
+
+@contextlib.contextmanager
+def naming_algorithm(recipe: Recipe) -> Iterator[None]:
+    """Turns what parts of an algorithm refuse into UserError that names the recipe and the algorithm."""
+    try:
+        yield
+    except CompositionError as error:
+        raise UserError(f"{recipe.source}: algorithm.name = '{recipe.algorithm.name}': {error}") from None
 
 
 def expected_clients(recipe: Recipe) -> int | None:

@@ -21,6 +21,7 @@ from tff_re.runs.building import (
     client_model,
     clients_per_round,
     named,
+    naming_algorithm,
     require_room_for_states,
     sizes_of,
     weight_bytes,
@@ -148,7 +149,7 @@ class ExperimentBuilder:
         """(algorithm, its evaluation, its traffic, its scoring), which experiments of equal keys share."""
         recipe, prepared, model = setting.recipe, setting.prepared, setting.model
         of_clients = () if recipe.client_model is None else (client_model(recipe, prepared),)
-        with privacy.refusals(recipe):
+        with naming_algorithm(recipe), privacy.refusals(recipe):
             algorithm = named(recipe, algorithms.find(recipe.algorithm.name).build, model, options, *of_clients)
         for feature in features:
             algorithm = feature.change_algorithm(algorithm)

@@ -132,11 +132,12 @@ class AgreedEncoding:
         `seed`: the run's, for the vectors of words that a file of vectors does not have.
         """
         encoding, inputs, notes = TASKS[task.name].agreed(task.options, seed, data_paths)
-        tokenizer = getattr(encoding, "tokenizer", None)
+        tokenizer, texts = getattr(encoding, "tokenizer", None), getattr(encoding, "text_encoding", encoding)
         # Before any text is encoded: a tokenizer's content says how the last one was cut.
-        content = encoding.to_json() if tokenizer is None else tokenizer.backend_tokenizer.to_str()
+        content = texts.to_json() if tokenizer is None else tokenizer.backend_tokenizer.to_str()
         specs = sorted((name, str(spec)) for name, spec in inputs.specs.items())
-        digest = hashlib.sha256(repr((content, specs)).encode("utf-8", "surrogatepass")).hexdigest()
+        form = repr((content, specs, *getattr(inputs, "tag_names", ())))
+        digest = hashlib.sha256(form.encode("utf-8", "surrogatepass")).hexdigest()
         return cls(encoding, inputs, notes, digest)
 
     @property

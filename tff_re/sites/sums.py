@@ -103,6 +103,14 @@ _RANGES: dict[str, Callable[[Bounds], Range]] = {
 PLATFORMS = "platforms"
 """The entry whose numbers are indices of clients, or its neutral number."""
 
+_PARTS = {
+    "true_positives": ("predicted", "actual", "overlapping_predicted", "overlapping_actual"),
+    "overlapping_predicted": ("predicted",),
+    "overlapping_actual": ("actual",),
+    "correct_tags": ("examples",),
+}
+"""Counts of a part, with the counts that are at least as large, number by number."""
+
 _CLIPPED = {"sums": "weight", "attended": None, "values": None}
 """Entries that are sums of clipped updates, with the entry that has the sum of the factors; None: each is at most 1."""
 
@@ -216,6 +224,7 @@ def _value(scope: Scope, aggregation: Aggregation, remaining: Iterator[np.ndarra
         elif name in _RANGES:
             _check_range(name, array, neutral, _RANGES[name](bounds))
     _check_clipped(of_name, bounds)
+    _check_parts(of_name)
     if "examples" in of_name and "confusion" in of_name and bounds.counted:
         _check_total(of_name["confusion"][0], bounds.rows)
     return value
@@ -303,6 +312,17 @@ def _check_clipped(of_name: dict[str | None, list[np.ndarray]], bounds: Bounds) 
         largest = bounds.norm * factor
         if norm > largest * (1 + ROUNDING):
             raise BadSums(f"its sums hold updates of a norm of {norm:.3g} for '{name}', and {largest:.3g} is possible")
+
+
+def _check_parts(of_name: dict[str | None, list[np.ndarray]]) -> None:
+    for name, wholes in _PARTS.items():
+        for whole in wholes:
+            if name not in of_name or whole not in of_name:
+                continue
+            part, largest = of_name[name][0], of_name[whole][0]
+            slack = np.where(largest > EXACT, ROUNDING * largest, 0)
+            if (part > largest + slack).any():
+                raise BadSums(f"its sums hold more for '{name}' than for '{whole}'")
 
 
 def _check_total(confusion: np.ndarray, rows: int) -> None:

@@ -31,7 +31,7 @@ from tff_re.errors import UserError, nearest
 from tff_re.models.inputs import TaggedPieceInput, TaggedTokenInput
 from tff_re.tasks.base import Prepared, partition_of
 from tff_re.tasks.data_paths import DataPaths
-from tff_re.tasks.relation_text import load_tokenizer, unread_vectors
+from tff_re.tasks.relation_text import load_tokenizer, require_known_pieces, unread_vectors
 from tff_re.tasks.sizes import require_room_for_texts
 from tff_re.tasks.task import LabelledServerTask
 
@@ -115,7 +115,7 @@ class Options:
     min_clients: int = attrs.field(default=2, validator=ge(1))
     max_words: int | None = None
     vectors_path: str | None = None
-    annotated: dict[str, tuple[str, ...]] | None = None
+    annotated: dict[str, tuple[str, ...]] | None = attrs.field(default=None, hash=False)
     annotated_by: Literal["all", "turns"] = "all"
     unannotated: Literal["left_out", "no_entity"] = "left_out"
 
@@ -130,11 +130,14 @@ class Options:
             raise ValueError("max_length = 0 needs encoding = 'pieces'")
         if self.annotated is not None and self.annotated_by != "all":
             raise ValueError("annotated and annotated_by exclude each other; set one of them")
+        if self.unannotated != "left_out" and self.annotated is None and self.annotated_by == "all":
+            raise ValueError("unannotated needs annotated, or annotated_by = 'turns'")
 
 
 class EntityRecognition(LabelledServerTask):
     Options = Options
     across_sites = True
+    quality = "f1"
 
     def prepare(self, options: Options, partitioner, seed: int, data_paths: DataPaths) -> Prepared:
         corpora, partition = self.held(options, partitioner, seed, data_paths)
@@ -143,6 +146,8 @@ class EntityRecognition(LabelledServerTask):
             options, corpora[0].entity_types, lambda: training_texts(partition, *corpora), seed, data_paths
         )
         examples, of_texts = self.encoded(options, corpora, partition, encoding)
+        if options.encoding == "pieces":
+            require_known_pieces(examples, encoding.tokenizer.unk_token_id, options.tokenizer)
         if inputs.max_length == 0:
             inputs = dataclasses.replace(inputs, max_length=examples.clients[0].train["input_ids"].shape[1])
         return PreparedEntities(
@@ -154,6 +159,7 @@ class EntityRecognition(LabelledServerTask):
             encoding=encoding,
             corpora=corpora,
             annotated=_annotated(options, corpora[0].entity_types, partition),
+            test_annotated=_test_annotated(options),
             notes=tuple(
                 dict.fromkeys(
                     (
@@ -207,7 +213,7 @@ class EntityRecognition(LabelledServerTask):
             partition,
             encoding,
             annotated=_annotated(options, corpora[0].entity_types, partition),
-            test_annotated=options.test == "hold_out",
+            test_annotated=_test_annotated(options),
             left_out=options.unannotated == "left_out",
         )
         return examples, report.notes()
@@ -248,18 +254,32 @@ class PreparedEntities(Prepared):
 
     Attributes:
       annotated: client -> the types that its training texts are annotated with; all for clients not named.
+      test_annotated: whether its test texts are annotated with the same types; if not, with all.
     """
 
     annotated: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    test_annotated: bool = True
 
     def references(self) -> dict[str, dict[str, float]]:
-        """The metrics of a dictionary of the training texts' entities, the longest match first."""
+        """The metrics of a dictionary of the training texts' entities, the longest match first.
+
+        As of the model, predicted entities of types that a text is not annotated with do not count.
+        """
+        types = self.measures.class_names
+        annotated_here = [
+            self.annotated.get(client, types) if self.test_annotated else types
+            for client, held in self.partition.clients.items()
+            for _ in held.test
+        ]
         test = self.samples("test")
         if not test:
             return {}
-        names = dictionary(self._trained_on())
-        predicted = tag_with_dictionary([sample.text for sample in test], names)
-        scores = score_spans([sample.spans for sample in test], predicted, self.measures.class_names)
+        predicted = tag_with_dictionary([sample.text for sample in test], dictionary(self._trained_on()))
+        gold, predicted = (
+            [[span for span in spans if span.type in known] for spans, known in zip(every, annotated_here, strict=True)]
+            for every in ([sample.spans for sample in test], predicted)
+        )
+        scores = score_spans(gold, predicted, types)
         measured = {"macro_f1": scores.macro_f1} | {
             name: getattr(scores.micro, name) for name in self.measures.names if hasattr(scores.micro, name)
         }
@@ -301,6 +321,11 @@ def _annotated(options: Options, types: tuple[str, ...], partition: Partition) -
         if unknown := [name for name in of_client if name not in types]:
             raise UserError(f"task.annotated.{client}: {unknown[0]!r} is not a type; {nearest(unknown[0], types)}")
     return {client: of_client for client, of_client in annotated.items() if client in partition.clients}
+
+
+def _test_annotated(options: Options) -> bool:
+    """Whether clients annotated their test texts, too, as they did those that they train on."""
+    return options.test == "hold_out"
 
 
 def _require_known_clients(options: Options, partition: Partition) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from attrs.validators import ge
 
 from computations.ranges import refuse_unread
+from datasets.federated import FederatedExamples
 from datasets.text import load_word_vectors
 from datasets.text.relation_encoding import RelationEncoding, with_markers
 from datasets.text.relation_layout import MARKERS, as_text, blinded, marked
@@ -19,6 +20,9 @@ from tff_re.errors import UserError
 from tff_re.models.hub import how_to_read
 from tff_re.models.inputs import RelationInput
 from tff_re.tasks.data_paths import DataPaths
+
+MOST_UNKNOWN = 0.5
+"""The largest share of the training texts' pieces that an encoder may not know."""
 
 
 @attrs.frozen(kw_only=True)
@@ -138,6 +142,18 @@ def _require_special_pieces(tokenizer, source: str) -> None:
     if lacking:
         raise UserError(
             f"tokenizer {source}: its vocabulary has no {lacking[0]}; give the one that the encoder was trained with"
+        )
+
+
+def require_known_pieces(examples: FederatedExamples, unknown_id: int, tokenizer: str) -> None:
+    """Refuses a vocabulary that is not of the texts' language, before anything is trained."""
+    clients = [client.train for client in examples.clients]
+    pieces = sum(int(part["attention_mask"].sum()) - 2 * len(part["y"]) for part in clients)
+    unknown = sum(int((part["input_ids"] == unknown_id).sum()) for part in clients)
+    if unknown > MOST_UNKNOWN * pieces:
+        raise UserError(
+            f"tokenizer {tokenizer}: does not know {unknown / pieces:.0%} of the pieces of the training texts; give an "
+            "encoder of the texts' language (task.tokenizer), a Chinese one for Chinese texts"
         )
 
 

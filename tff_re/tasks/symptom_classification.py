@@ -26,12 +26,9 @@ from tff_re.errors import UserError
 from tff_re.models.inputs import PieceInput, TokenInput
 from tff_re.tasks.base import Prepared, partition_of
 from tff_re.tasks.data_paths import DataPaths
-from tff_re.tasks.relation_text import load_tokenizer, unread_vectors
+from tff_re.tasks.relation_text import load_tokenizer, require_known_pieces, unread_vectors
 from tff_re.tasks.sizes import require_room_for_texts
 from tff_re.tasks.task import LabelledServerTask
-
-MOST_UNKNOWN = 0.5
-"""The largest share of the training texts' pieces that an encoder may not know."""
 
 _OWN_VOCABULARY = ("encoding", ("words", "characters"))
 
@@ -179,7 +176,7 @@ class SymptomClassification(LabelledServerTask):
             return encode_partition(corpora, partition, encoding), ()
         require_room_for_texts(texts, options.max_length, arrays=2)
         examples, report = encode_pieces(corpora, partition, encoding)
-        _require_known_pieces(examples, encoding.tokenizer.unk_token_id, options.tokenizer)
+        require_known_pieces(examples, encoding.tokenizer.unk_token_id, options.tokenizer)
         return examples, report.notes()
 
     def training_corpus(self, options: Options, data_paths: DataPaths) -> TextCorpus:
@@ -200,18 +197,6 @@ def _reading(options: Options, texts_of: Callable[[], Mapping], seed: int, data_
     encoding = _encoding(options, texts_of(), data_paths)
     vectors, notes = _vectors(options, encoding, data_paths, seed)
     return encoding, TokenInput(len(encoding.vocabulary), options.max_length, vectors), notes
-
-
-def _require_known_pieces(examples: FederatedExamples, unknown_id: int, tokenizer: str) -> None:
-    """Refuses a vocabulary that is not of the texts' language, before anything is trained."""
-    clients = [client.train for client in examples.clients]
-    pieces = sum(int(part["attention_mask"].sum()) - 2 * len(part["y"]) for part in clients)
-    unknown = sum(int((part["input_ids"] == unknown_id).sum()) for part in clients)
-    if unknown > MOST_UNKNOWN * pieces:
-        raise UserError(
-            f"tokenizer {tokenizer}: does not know {unknown / pieces:.0%} of the pieces of the training texts; give an "
-            "encoder of the texts' language (task.tokenizer), a Chinese one for Chinese texts"
-        )
 
 
 def _encoding(options: Options, texts, data_paths: DataPaths):

@@ -48,6 +48,7 @@ class Task:
       server_tests: whether the server holds the dev and test examples, and clients none.
       numbers_facts: whether examples name facts of a knowledge base by their numbers, which sites have to agree on.
       test_file: the key of [task] that names the file to test on.
+      quality: the metric on test that a comparison of its recipes shows, see `SpanMeasures.quality`.
     """
 
     Options: type
@@ -56,6 +57,7 @@ class Task:
     server_tests: bool = False
     numbers_facts: bool = False
     test_file: str = "test_path"
+    quality: str = "accuracy"
 
     def prepare(self, options: Any, partitioner: Any, seed: int, data_paths: DataPaths) -> Prepared:
         """The data of a run: read or generated, given to clients, and encoded.

@@ -89,7 +89,7 @@ class ModelContrast(Objective):
         if self.output not in widths:
             raise CompositionError(
                 f"{type(self).__name__} contrasts the model's output '{self.output}', but the model gives "
-                f"{', '.join(sorted(widths))}; choose another model.name"
+                f"{', '.join(sorted(widths))}; choose another model.name or algorithm.name"
             )
         return widths[self.output]
 

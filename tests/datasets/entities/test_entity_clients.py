@@ -38,7 +38,7 @@ CORPUS = corpus(
 
 def test_arrays_of_clients():
     federated, report = encode_entity_clients(CORPUS, partition(x=("1", "35"), y=("2", ""), server="4"), encoding())
-    assert federated.label_names == ("O", "B-Drug", "I-Drug", "B-Disease", "I-Disease")
+    assert federated.label_names == CORPUS.label_names == ("no entity", "Drug", "Disease"), "classes of texts, not tags"
     x, y = federated.clients
     assert x.train["tags"].tolist() == [[1, 0, 3, 0, -1, -1]] and y.train["tags"].tolist() == [[3, 4, 0, 1, -1, -1]]
     assert x.test["y"].tolist() == [2, 1] and y.test["tags"].shape == (0, 6)
@@ -117,7 +117,7 @@ def test_from_the_shipped_entities_to_the_clients_arrays():
     federated, report = encode_entity_clients((train, dev), by_diagnosis, tagged)
     assert len(federated.clients) == 10 and (federated.size("train"), federated.size("test")) == (279, 66)
     assert report.notes()[-1].endswith("of the tokens of all texts are unknown") and report.unrepresented == 0
-    begins = [tag for tag, name in enumerate(federated.label_names) if name[0] in "BS"]
+    begins = [tag for tag, name in enumerate(tagged.tag_names) if name[0] in "BS"]
     for split, entities in (("train", 260), ("test", 65)):
         assert np.isin(federated.pooled(split)["tags"], begins).sum() == entities
     dialogues = build_partition(train, Natural(), test_share=0.2)
