@@ -41,7 +41,9 @@ def programs(tmp_path):
 def refused(folder, *command, cwd=ROOT):
     """The one line of a command that ends with status 2."""
     environment = {**os.environ, "FLOWER": str(folder), "PYTHON": sys.executable}
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=environment, cwd=cwd, timeout=60)
+    done = subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, env=environment, cwd=cwd, timeout=600
+    )
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     (line,) = done.stderr.splitlines()
     assert line.startswith("tff-re: ") and "scripts/setup-flower" in line and "FLOWER=/path/to/bin" in line

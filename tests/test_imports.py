@@ -63,7 +63,7 @@ def imported(tmp_path_factory):
     """Row -> the top-level packages that it imports."""
     folder = tmp_path_factory.mktemp("imports")
     words = [sys.executable, "-c", f"import sys; sys.path[:0] = {sys.path}" + PROGRAM, json.dumps(list(ROWS))]
-    ran = subprocess.run(words, capture_output=True, text=True, timeout=120, cwd=folder)
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=600, cwd=folder)
     files = {row: folder / str(number) for number, row in enumerate(ROWS)}
     assert all(file.exists() for file in files.values()), ran.stderr
     return {row: set(json.loads(file.read_text())) for row, file in files.items()}

@@ -179,19 +179,23 @@ def enough(clients: int, attackers: int) -> float:
 # On data
 
 
-def flip_labels(examples: Mapping[str, np.ndarray], num_classes: int, target: str = "mirror") -> dict[str, np.ndarray]:
+def flip_labels(
+    examples: Mapping[str, np.ndarray], num_classes: int, target: str = "mirror", row_labels: str | None = None
+) -> dict[str, np.ndarray]:
     """The client's examples with wrong labels: y -> C-1-y (`mirror`), or y -> y+1 mod C (`next`).
 
-    With `mirror` the class in the middle of an odd number keeps its label, as in the literature.
+    With `mirror` the class in the middle of an odd number keeps its label, as in the literature. With `row_labels`
+    (`LocalModel.row_labels`) the classes of the rows are flipped, such as the tags of tokens; -1 stays.
 
     Raises:
       ValueError: for another target, or labels that are not one class for each example.
     """
     if target not in ("mirror", "next"):
         raise ValueError(f"target must be 'mirror' or 'next', got {target!r}")
-    labels = _labels(examples)
+    name = LABEL if row_labels is None else row_labels
+    labels = _labels(examples) if row_labels is None else np.asarray(examples[row_labels])
     flipped = num_classes - 1 - labels if target == "mirror" else (labels + 1) % num_classes
-    return {**examples, LABEL: flipped.astype(labels.dtype)}
+    return {**examples, name: np.where(labels < 0, labels, flipped).astype(labels.dtype)}
 
 
 @dataclasses.dataclass(frozen=True)

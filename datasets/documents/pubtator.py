@@ -95,6 +95,53 @@ def read_pubtator(
     return tuple(documents.values())
 
 
+def read_marked_texts(
+    path: PathLike, *, kinds: Collection[str] | None = None, annotated: bool = True, tally: Counter[str] | None = None
+) -> Iterator[tuple[Fail, Document]]:
+    """The documents of a PubTator file with mentions only, each after what builds the error of its first line.
+
+    For entity recognition: identifiers and relations are not read, so they may have any form (BioRED's relations have a
+    fifth column, ``Novel`` or ``No``), and a mention may have no column of identifiers. Mentions are in the order of
+    the text, those of one span in the order of the file; a mention that is there twice is given twice.
+
+    Args:
+      path: The file, compressed or not.
+      kinds: The entity types that there are; None: any.
+      annotated: Whether the lines after the text are read; if not, there are no mentions.
+      tally: Gets the count of mentions whose spelling differs from the text only in case.
+
+    Raises:
+      DataError: as `read_pubtator` says of documents and mentions.
+    """
+    tally, seen = Counter() if tally is None else tally, set()
+    for block in _blocks(path):
+        document_id, title, abstract = _title_and_abstract(block, path)
+        fail = functools.partial(DataError, path=path, line=block[0][0])
+        if document_id in seen:
+            raise fail("duplicate document", record=named("document", document_id), remedy="remove one of them")
+        seen.add(document_id)
+        text, mentions = f"{title} {abstract}", []
+        for line, content in block[2:] if annotated else ():
+            fail_line = functools.partial(DataError, path=path, line=line)
+            row = columns(content, (4, 5, 6, 7), fail_line)
+            if row[0] != document_id:
+                raise fail_line("the document's id changes", remedy="end every document with an empty line")
+            if _is_relation(row):
+                continue
+            start, end, kind = _mention(columns(content, (5, 6, 7), fail_line), text, kinds, fail_line)
+            tally["mentions differ from the text in case"] += text[start:end] != row[3]
+            mentions.append(EntityMention(start, end, kind, ()))
+        mentions.sort(key=lambda mention: (mention.start, mention.end))
+        yield fail, Document(document_id, text, len(title), tuple(mentions), ())
+    if not seen:
+        raise DataError("has no documents", path=path, remedy="give it at least one")
+
+
+def _is_relation(row: Sequence[str]) -> bool:
+    """Whether a line is a relation: of four columns, not beginning with an offset, or of five with BioRED's last."""
+    return (len(row) == 4 and not row[1].isdecimal()) or (len(row) == 5 and row[4] in ("Novel", "No"))
+
+
 def _annotated(
     block, document_id: str, text: str, path: PathLike, split, joined: str, kinds, relations, tally: Counter[str]
 ) -> tuple[_Mentions, _Statements]:
@@ -172,16 +219,22 @@ def _identifiers(value: str, fail: Fail, *, pattern: re.Pattern) -> list[str]:
     return result
 
 
-def _annotation(
-    row: Sequence[str], text: str, split, kinds: Collection[str] | None, fail: Fail
-) -> tuple[_Span, tuple[str, ...]]:
-    """A mention's span and its identifiers, each once and without ``-1``."""
+def _mention(row: Sequence[str], text: str, kinds: Collection[str] | None, fail: Fail) -> tuple[int, int, str]:
+    """Start, end and type of a mention."""
     kind = one_of(row[4], row[4:5] if kinds is None else kinds, "entity type", fail, column=5)
     if not kind.strip():
         raise fail("the mention has no type", remedy="name it in the fifth column")
     start, end = span(row[1], row[2], "mention", len(text), fail)
     if text[start:end].casefold() != row[3].casefold():
         raise fail("the mention is not at its offsets", remedy="repair the offsets")
+    return start, end, kind
+
+
+def _annotation(
+    row: Sequence[str], text: str, split, kinds: Collection[str] | None, fail: Fail
+) -> tuple[_Span, tuple[str, ...]]:
+    """A mention's span and its identifiers, each once and without ``-1``."""
+    start, end, kind = _mention(row, text, kinds, fail)
     ids = split(row[5], fail)
     if len(row) == 7 and len(ids) != len(row[6].split("|")):
         reason = f"a composite mention of {len(row[6].split('|'))} parts has {len(ids)} identifiers"

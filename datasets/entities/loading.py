@@ -17,6 +17,8 @@ def load_entities(
 ) -> EntityCorpus:
     """Reads the texts of a data set, see `datasets.catalogue.load`; the split is part of the samples' ids.
 
-    Options of readers: `entity_types` (keeps these types only, in this order), `nested` (`"refuse"` or `"outermost"`).
+    Options of readers: `entity_types` (keeps these types only, in this order), `nested` (`"refuse"` or `"outermost"`),
+    and where a reader has them `unit` (`"document"` or `"sentence"`), `negative_sentences` (of ``ade_entities``),
+    `other_types` and `labelled` (of own files, see `datasets.entities.neutral.read`).
     """
     return load("entities", name, data_dir, path=path, split=split, **options)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from datasets.errors import DataError, named
@@ -125,6 +126,17 @@ class EntityCorpus:
     def label_names(self) -> tuple[str, ...]:
         """The classes of texts, under the name that partitioners know."""
         return (NO_ENTITY, *self.entity_types)
+
+
+def annotated_with(sample: EntitySample, types: Sequence[str] | None, entity_types: Sequence[str]) -> EntitySample:
+    """The sample with the entities of these types only; all of them for None.
+
+    `entity_types` are the corpus's, for the label.
+    """
+    if types is None:
+        return sample
+    spans = tuple(span for span in sample.spans if span.type in types)
+    return dataclasses.replace(sample, spans=spans, label=label_of(spans, tuple(entity_types)))
 
 
 def label_of(spans: tuple[EntitySpan, ...], entity_types: tuple[str, ...]) -> int:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,28 +71,36 @@ def read(path: PathLike, *, name: str = "ade", label: str = "with_negatives", sp
         mentions that do not stand in the sentence at their distance, or a duplicate pair; a malformed line
         among the negative sentences, or no pair in them.
     """
-    if Path(path).name.startswith("DRUG-DOSE"):
-        raise DataError("has drugs and doses, no adverse effects", path=path, remedy="give DRUG-AE.rel")
     negatives = label != "positives"
     builder = CorpusBuilder(path, name, RELATIONS if negatives else RELATIONS[1:])
-    groups: dict[tuple[str, str], list[_Pair]] = {}
-    for fail, line in lines_to_check(path):
-        text, pair = _pair(line, fail, builder.counts)
-        groups.setdefault(text, []).append(pair)
-    for (document, sentence), pairs in groups.items():
-        for start, listed in _placed(pairs, builder.counts).items():
-            candidates = listed
-            if negatives:
-                drugs, effects = (dict.fromkeys(spans) for spans in zip(*listed, strict=True))
-                candidates = [(drug, effect) for drug in drugs for effect in effects]
-            for pair in candidates:
-                spans = ((a - start, b - start) for a, b in pair)
-                relation = RELATIONS[pair in listed]
-                builder.add(builder.next_id(f"{name}-{document}"), document, sentence, *spans, *TYPES, relation)
-                builder.counts["pairs that their sentence does not list are negatives"] += relation == NO_RELATION
+    for document, sentence, listed in related_pairs(path, builder.counts):
+        candidates = listed
+        if negatives:
+            drugs, effects = (dict.fromkeys(spans) for spans in zip(*listed, strict=True))
+            candidates = [(drug, effect) for drug in drugs for effect in effects]
+        for pair in candidates:
+            relation = RELATIONS[pair in listed]
+            builder.add(builder.next_id(f"{name}-{document}"), document, sentence, *pair, *TYPES, relation)
+            builder.counts["pairs that their sentence does not list are negatives"] += relation == NO_RELATION
     if label == "with_negative_sentences" and builder.mentions:
         _add_named_pairs(builder, sibling_file(path, "ADE-NEG.txt"), name)
     return builder.build()
+
+
+def related_pairs(path: PathLike, counts: Counter) -> Iterator[tuple[str, str, list[tuple[Span, Span]]]]:
+    """(PMID, sentence, the spans of each drug and its effect) of every place that a sentence has in its document.
+
+    The spans count in the sentence. `counts` gets what a corpus's notes say. Raises DataError as `read`.
+    """
+    if Path(path).name.startswith("DRUG-DOSE"):
+        raise DataError("has drugs and doses, no adverse effects", path=path, remedy="give DRUG-AE.rel")
+    groups: dict[tuple[str, str], list[_Pair]] = {}
+    for fail, line in lines_to_check(path):
+        text, pair = _pair(line, fail, counts)
+        groups.setdefault(text, []).append(pair)
+    for (document, sentence), pairs in groups.items():
+        for start, listed in _placed(pairs, counts).items():
+            yield document, sentence, [tuple((a - start, b - start) for a, b in pair) for pair in listed]
 
 
 def _add_named_pairs(builder: CorpusBuilder, path: PathLike, name: str) -> None:
@@ -104,7 +112,7 @@ def _add_named_pairs(builder: CorpusBuilder, path: PathLike, name: str) -> None:
                 kinds.setdefault(tuple(word.casefold() for word in _WORD.findall(text)), set()).add(kind)
     names = {words: kind for words, (kind, *more) in kinds.items() if not more}  # what may be both is neither
     before = len(builder.mentions)
-    for document, sentence in dict.fromkeys(_negative_sentences(path)):
+    for document, sentence in dict.fromkeys(sentences_without_effect(path)):
         drugs, effects = _names_in(sentence, names)
         for head in drugs:
             for tail in effects:
@@ -137,7 +145,7 @@ def _names_in(sentence: str, names: dict[tuple[str, ...], str]) -> list[list[Spa
     return [[span for key, span in places.items() if names[key] == kind] for kind in TYPES]
 
 
-def _negative_sentences(path: PathLike) -> Iterable[tuple[str, str]]:
+def sentences_without_effect(path: PathLike) -> Iterator[tuple[str, str]]:
     """(PMID, sentence) of every line of ``ADE-NEG.txt``."""
     for fail, line in lines_to_check(path):
         match = _NEGATIVE.fullmatch(line)

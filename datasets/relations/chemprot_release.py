@@ -27,7 +27,7 @@ ENTITY_TYPES = {"CHEMICAL": "chemical", "GENE-Y": "gene", "GENE-N": "gene", "GEN
 
 ALL_GROUPS = tuple(f"CPR:{number}" for number in range(11))
 
-_RELEASE = re.compile(r"(.+)_(relations|gold_standard|relations_gs)\.tsv(\.gz)?")
+_RELEASE = re.compile(r"(.+)_(relations|gold_standard|relations_gs|entities|entities_gs)\.tsv(\.gz)?")
 _ENTITY_ID = re.compile(r"T[0-9]{1,9}")
 _ARGUMENTS = (re.compile(r"Arg1:(\S+)"), re.compile(r"Arg2:(\S+)"))
 
@@ -36,8 +36,11 @@ _WITH_NEGATIVES = "_with_negatives"
 
 
 @dataclass(frozen=True)
-class _Document:
-    """A title and an abstract with their mentions: id to type (``chemical`` or ``gene``) and span."""
+class ReleaseDocument:
+    """A title and an abstract with their mentions: id to type (``chemical`` or ``gene``) and span.
+
+    The text is the title, a tab, and the abstract.
+    """
 
     document_id: str
     text: str
@@ -74,7 +77,7 @@ def read(path: PathLike, *, name: str = "chemprot", label: str = "groups", split
     """
     classes, negatives = label.removesuffix(_WITH_NEGATIVES), label.endswith(_WITH_NEGATIVES)
     builder = CorpusBuilder(path, name, ((NO_RELATION,) if negatives else ()) + class_names(classes))
-    documents = _read_documents(_release_file(path, "abstracts"), _release_file(path, "entities"))
+    documents = read_documents(release_file(path, "abstracts"), release_file(path, "entities"))
     listed = _relations(path, documents, classes, builder.counts)
     for document in documents.values():
         pairs: dict[tuple[str, str], list[str]] = {}
@@ -96,31 +99,35 @@ def read(path: PathLike, *, name: str = "chemprot", label: str = "groups", split
     return builder.build()
 
 
-def _release_file(relations: PathLike, kind: str) -> Path:
-    """The release's file of that kind beside its file of relations, with or without ``.gz``."""
-    match = _RELEASE.fullmatch(Path(relations).name)
+def release_file(path: PathLike, kind: str) -> Path:
+    """The release's file of that kind next to its file of relations or of entities, with or without ``.gz``.
+
+    Raises:
+      DataError: a file that is not named as the release names it.
+    """
+    match = _RELEASE.fullmatch(Path(path).name)
     if match is None:
         raise DataError(
             "is not named as the release names it",
-            path=relations,
-            remedy="use *_relations.tsv, *_relations_gs.tsv or *_gold_standard.tsv, with *_abstracts.tsv and "
-            "*_entities.tsv (or *_gs.tsv) beside it",
+            path=path,
+            remedy="use *_relations.tsv, *_relations_gs.tsv or *_gold_standard.tsv (of entities, *_entities.tsv), with "
+            "*_abstracts.tsv and *_entities.tsv (or *_gs.tsv) beside it",
         )
     # The test split's tables end in _gs, its gold standard does not.
-    marks = ("_gs", "") if match[2] == "relations_gs" else ("", "_gs")
-    return sibling_file(relations, *(f"{match[1]}_{kind}{mark}.tsv" for mark in marks))
+    marks = ("_gs", "") if match[2].endswith("_gs") else ("", "_gs")
+    return sibling_file(path, *(f"{match[1]}_{kind}{mark}.tsv" for mark in marks))
 
 
-def _read_documents(abstracts: PathLike, entities: PathLike) -> dict[str, _Document]:
+def read_documents(abstracts: PathLike, entities: PathLike) -> dict[str, ReleaseDocument]:
     """The documents of the release by their PMID, in the file's order, with their mentions."""
-    documents: dict[str, _Document] = {}
+    documents: dict[str, ReleaseDocument] = {}
     for fail, line in lines_to_check(abstracts, ended=True):
         document_id, title, abstract = columns(line, 3, fail)
         if not document_id.isdecimal():
             raise fail("has no PMID", remedy="start the line with the document's number")
         if document_id in documents:
             raise fail("duplicate document", record=named("document", document_id), remedy="remove one of them")
-        documents[document_id] = _Document(document_id, f"{title}\t{abstract}", len(title))
+        documents[document_id] = ReleaseDocument(document_id, f"{title}\t{abstract}", len(title))
     for fail, line in lines_to_check(entities, ended=True):
         row = columns(line, 6, fail)
         document = _document(row[0], documents, fail)
@@ -137,14 +144,14 @@ def _read_documents(abstracts: PathLike, entities: PathLike) -> dict[str, _Docum
     return documents
 
 
-def _document(document_id: str, documents: dict[str, _Document], fail: Fail) -> _Document:
+def _document(document_id: str, documents: dict[str, ReleaseDocument], fail: Fail) -> ReleaseDocument:
     if document_id not in documents:
         raise fail("its document is not among the abstracts", remedy="give the three files of one split")
     return documents[document_id]
 
 
 def _relations(
-    path: PathLike, documents: dict[str, _Document], classes: str, counts: Counter
+    path: PathLike, documents: dict[str, ReleaseDocument], classes: str, counts: Counter
 ) -> dict[str, list[tuple[tuple[str, str], str | None]]]:
     """Document id to pairs (chemical, gene) and their class, None for a group that is not evaluated."""
     result: dict[str, list] = {}
@@ -179,7 +186,7 @@ def _relations(
     return result
 
 
-def _argument(value: str, pattern: re.Pattern, number: int, kind: str, document: _Document, fail: Fail) -> str:
+def _argument(value: str, pattern: re.Pattern, number: int, kind: str, document: ReleaseDocument, fail: Fail) -> str:
     match = pattern.fullmatch(value.strip())
     if match is None or match[1] not in document.mentions:
         raise fail(f"argument {number} is no entity of its document", remedy=f"write Arg{number}: and the entity's id")
@@ -188,7 +195,7 @@ def _argument(value: str, pattern: re.Pattern, number: int, kind: str, document:
     return match[1]
 
 
-def _in_one_sentence(document: _Document) -> dict[tuple[str, str], Span]:
+def _in_one_sentence(document: ReleaseDocument) -> dict[tuple[str, str], Span]:
     """The chemical–gene pairs that share a sentence, and the sentence."""
     spans = [where for _, where in document.mentions.values()]
     result = {}

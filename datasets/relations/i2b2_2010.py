@@ -34,7 +34,8 @@ _PLACE = r'c="(.*)" ([0-9]{1,7}):([0-9]{1,7}) ([0-9]{1,7}):([0-9]{1,7})'
 _CONCEPT = re.compile(rf'{_PLACE}\|\|t="([^"]*)"\s*')
 _RELATION = re.compile(rf'{_PLACE}\|\|r="([^"]*)"\|\|{_PLACE}\s*')
 
-_Position = tuple[int, int, int]  # line from 1, first and last word from 0
+Position = tuple[int, int, int]
+"""Line from 1, first and last word from 0."""
 
 
 @data_set(
@@ -70,25 +71,27 @@ def read(path: PathLike, *, name: str = "i2b2_2010", label: str = "positives", s
     negatives = label == "with_negatives"
     builder = CorpusBuilder(path, name, ((NO_RELATION,) if negatives else ()) + tuple(RELATIONS))
     seen = set()
-    for file, folder in _texts(Path(path)):
+    for file, folder in record_texts(Path(path)):
         record = file.stem
         if record in seen:
             raise DataError("duplicate record", path=file, record=named("record", record))
         seen.add(record)
-        lines = [line for _, line in read_lines(file)]
-        words = [[match.span() for match in re.finditer(r"\S+", line)] for line in lines]
-        concepts = _concepts(_concept_folder(folder) / f"{record}.con", lines, words, builder.counts)
+        lines, words = lines_and_words(file)
+        concepts = read_concepts(folder, record, lines, words, builder.counts)
         pairs = _relations(folder / "rel" / f"{record}.rel", lines, words, concepts, builder.counts)
         builder.counts["pairs have several relations"] += sum(len(relations) > 1 for relations in pairs.values())
         for pair, relations in (pairs | (_unlisted(concepts, pairs) if negatives else {})).items():
-            spans, types = [_span(position, words) for position in pair], [concepts[position] for position in pair]
+            spans, types = (
+                [concept_span(position, words) for position in pair],
+                [concepts[position] for position in pair],
+            )
             for relation in relations:
                 mention_id = builder.next_id(f"{name}-{split}-{record}")
                 builder.add(mention_id, record, lines[pair[0][0] - 1], *spans, *types, relation)
     return builder.build()
 
 
-def _texts(folder: Path) -> Iterable[tuple[Path, Path]]:
+def record_texts(folder: Path) -> Iterable[tuple[Path, Path]]:
     """The texts of a split, and for each the folder in which its concepts and relations are."""
     inner = sorted(folder.iterdir()) if folder.is_dir() else []
     hospitals = [folder] if (folder / "txt").is_dir() else [path for path in inner if (path / "txt").is_dir()]
@@ -103,14 +106,19 @@ def _texts(folder: Path) -> Iterable[tuple[Path, Path]]:
         yield from ((file, others) for file in files)
 
 
-def _concept_folder(folder: Path) -> Path:
-    return folder / ("concepts" if (folder / "concepts").is_dir() else "concept")
+def lines_and_words(path: Path) -> tuple[list[str], list[list[Span]]]:
+    """The lines of a record's text, and the words of each as spans."""
+    lines = [line for _, line in read_lines(path)]
+    return lines, [[match.span() for match in re.finditer(r"\S+", line)] for line in lines]
 
 
-def _concepts(path: Path, lines: list[str], words: list[list[Span]], counts: Counter) -> dict[_Position, str]:
-    """Place to type, without the concepts that go over the end of a line."""
-    result: dict[_Position, str] = {}
-    for fail, text in lines_to_check(path):
+def read_concepts(
+    folder: Path, record: str, lines: list[str], words: list[list[Span]], counts: Counter
+) -> dict[Position, str]:
+    """Position to type of a record's concepts, without those that go over the end of a line, which are counted."""
+    result: dict[Position, str] = {}
+    concepts = folder / ("concepts" if (folder / "concepts").is_dir() else "concept")
+    for fail, text in lines_to_check(concepts / f"{record}.con"):
         match = _CONCEPT.fullmatch(text)
         if match is None:
             raise fail("is not a concept", remedy='write c="words" line:word line:word||t="type"')
@@ -126,9 +134,9 @@ def _concepts(path: Path, lines: list[str], words: list[list[Span]], counts: Cou
 
 
 def _relations(
-    path: Path, lines: list[str], words: list[list[Span]], concepts: dict[_Position, str], counts: Counter
-) -> dict[tuple[_Position, _Position], list[str]]:
-    result: dict[tuple[_Position, _Position], list[str]] = {}
+    path: Path, lines: list[str], words: list[list[Span]], concepts: dict[Position, str], counts: Counter
+) -> dict[tuple[Position, Position], list[str]]:
+    result: dict[tuple[Position, Position], list[str]] = {}
     for fail, text in lines_to_check(path):
         match = _RELATION.fullmatch(text)
         if match is None:
@@ -148,7 +156,7 @@ def _relations(
     return result
 
 
-def _position(groups: tuple[str, ...], lines: list[str], words: list[list[Span]], fail: Fail) -> _Position | None:
+def _position(groups: tuple[str, ...], lines: list[str], words: list[list[Span]], fail: Fail) -> Position | None:
     """Where a concept stands; None if it goes over the end of a line."""
     surface, (line, first, last_line, last) = groups[0], map(int, groups[1:])
     for at, word in ((line, first), (last_line, last)):
@@ -159,18 +167,19 @@ def _position(groups: tuple[str, ...], lines: list[str], words: list[list[Span]]
     if line != last_line:
         return None
     position = (line, first, last)
-    start, end = _span(position, words)
+    start, end = concept_span(position, words)
     if lines[line - 1][start:end].casefold().split() != surface.casefold().split():
         raise fail("the words are not those at the place", remedy="repair the words or the place")
     return position
 
 
-def _span(position: _Position, words: list[list[Span]]) -> Span:
+def concept_span(position: Position, words: list[list[Span]]) -> Span:
+    """The characters of a concept in its line."""
     line, first, last = position
     return words[line - 1][first][0], words[line - 1][last][1]
 
 
-def _unlisted(concepts: dict[_Position, str], pairs: Iterable[tuple[_Position, _Position]]) -> dict:
+def _unlisted(concepts: dict[Position, str], pairs: Iterable[tuple[Position, Position]]) -> dict:
     joined = {frozenset(pair) for pair in pairs}
     result = {}
     for first, other in itertools.combinations(sorted(concepts), 2):

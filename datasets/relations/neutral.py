@@ -7,17 +7,24 @@ lines end with a line feed. Offsets count code points from 0, the end exclusive.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from datasets.catalogue import data_set
 from datasets.errors import DataError, named
-from datasets.files import PathLike, decode, parse_json, read_byte_lines
+from datasets.files import PathLike, decode
 from datasets.json_values import Fail, field, identifier, optional_string, require
-from datasets.relations.reading import columns, notes_of, one_of, whole_number
+from datasets.relations.reading import (
+    columns,
+    ending_of,
+    further_fields,
+    json_objects,
+    notes_of,
+    one_of,
+    strict_lines,
+    whole_number,
+)
 from datasets.relations.records import UNKNOWN_TYPE, RelationCorpus, RelationMention, Span
 
 NAME = "relations"
@@ -114,16 +121,12 @@ def _classes(path: PathLike, class_order, labels: set[str], negative: str | None
 
 def is_named_so(path: PathLike) -> bool:
     """Whether a file's name has an ending of this form."""
-    return _ending(path) in (".jsonl", ".tsv")
-
-
-def _ending(path: PathLike) -> str:
-    return next((end for end in reversed(Path(path).suffixes) if end != ".gz"), "")
+    return ending_of(path) in (".jsonl", ".tsv")
 
 
 def _records(path: PathLike) -> Iterator[tuple[Fail, Mapping[str, Any]]]:
     """Each record, in the keys of the JSON form, behind what builds its error."""
-    ending = _ending(path)
+    ending = ending_of(path)
     if ending == ".jsonl":
         return _json_records(path)
     if ending == ".tsv":
@@ -131,32 +134,8 @@ def _records(path: PathLike) -> Iterator[tuple[Fail, Mapping[str, Any]]]:
     raise DataError("is neither .jsonl nor .tsv", path=path, remedy="give the file its ending (.gz may follow it)")
 
 
-def _lines(path: PathLike) -> Iterator[tuple[Fail, int, int, bytes]]:
-    """(what builds its error, its number, its offset, its bytes without the line feed) of each line.
-
-    Raises:
-      DataError: as `read` says of lines.
-    """
-    byte = 0
-    for number, data in enumerate(read_byte_lines(path), 1):
-        fail = functools.partial(DataError, path=path, line=number)
-        if number == 1 and data.startswith(b"\xef\xbb\xbf"):
-            raise fail("begins with a byte order mark", remedy="save the file as UTF-8 without one")
-        if not data.endswith(b"\n"):
-            remedy = "copy the file again; if nothing is missing, end the line"
-            raise fail("the file ends within this line, without a line feed", remedy=remedy)
-        line = data[:-1]
-        if line.endswith(b"\r"):
-            raise fail("ends with a carriage return", remedy="save the file with line feeds alone (dos2unix)")
-        if not line.strip():
-            raise fail("is empty", remedy="remove the empty line")
-        yield fail, number, byte, line
-        byte += len(data)
-
-
 def _json_records(path: PathLike) -> Iterator[tuple[Fail, Mapping[str, Any]]]:
-    for fail, number, byte, line in _lines(path):
-        record = require(_json_value(line, path, number, byte), dict, "the line", fail)
+    for fail, record in json_objects(path):
         for side in _SPANS:
             value = field(record, side, list, fail)
             if len(value) != 2:
@@ -166,20 +145,9 @@ def _json_records(path: PathLike) -> Iterator[tuple[Fail, Mapping[str, Any]]]:
         yield fail, record
 
 
-def _json_value(line: bytes, path: PathLike, number: int, byte: int) -> Any:
-    problem = None
-    try:
-        return parse_json(line, path, line=number, byte=byte)
-    except DataError as error:
-        problem = error
-    if problem.line is None:  # of the first line it says nothing where it has no byte
-        problem.line = number
-    raise problem
-
-
 def _tsv_records(path: PathLike) -> Iterator[tuple[Fail, Mapping[str, Any]]]:
     header: list[str] = []
-    for fail, number, byte, line in _lines(path):
+    for fail, number, byte, line in strict_lines(path):
         text = decode(line, path, line=number, byte=byte)
         if not header:
             header = text.split("\t")
@@ -216,7 +184,10 @@ def _mention(record: Mapping[str, Any], split: str, relation: str, fail: Fail) -
         raise fail("its head and tail share characters", remedy="give two mentions that do not overlap")
     document = record_id if record.get("document") is None else identifier(record, "document", fail)
     types = [_type(record, side, fail) for side in _SPANS]
-    return RelationMention(f"{split}-{record_id}", document, text, head, tail, *types, relation, 0, _more(record, fail))
+    if record.get("relation") is not None:
+        raise fail("has a field named relation", remedy='"label" is the relation; rename the other')
+    more = further_fields(record, _KNOWN, fail)
+    return RelationMention(f"{split}-{record_id}", document, text, head, tail, *types, relation, 0, more)
 
 
 def _span(value: Sequence[int], side: str, length: int, fail: Fail) -> Span:
@@ -234,18 +205,3 @@ def _type(record: Mapping[str, Any], side: str, fail: Fail) -> str:
     if not kind.strip():
         raise fail(f'"{side}_type" is blank', remedy="give the type a name, or leave it out")
     return kind
-
-
-def _more(record: Mapping[str, Any], fail: Fail) -> dict[str, str]:
-    """`group` and the further fields, as strings."""
-    fields = {}
-    for position, (key, value) in enumerate(record.items(), 1):
-        if key in _KNOWN or value is None:
-            continue
-        where = named("field", key, position)
-        if key == "relation":
-            raise fail("has a field named relation", remedy='"label" is the relation; rename the other')
-        if not isinstance(value, str | int | float):
-            raise fail(f"{where} is neither a string nor a number", remedy="give a single value")
-        fields[key] = str(value)
-    return fields

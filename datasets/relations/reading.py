@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-from datasets.errors import DataError
-from datasets.files import PathLike, decode, read_bytes
-from datasets.json_values import Fail
+from datasets.errors import DataError, named
+from datasets.files import PathLike, decode, parse_json, read_byte_lines, read_bytes
+from datasets.json_values import Fail, require
 from datasets.relations.records import NO_RELATION, RelationCorpus, RelationMention, Span
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
@@ -46,6 +48,70 @@ def lines_to_check(path: PathLike, *, ended: bool = False) -> Iterator[tuple[Fai
     """The lines of `read_lines`, each behind what builds its error, which names the file and the line."""
     for number, line in read_lines(path, ended=ended):
         yield functools.partial(DataError, path=path, line=number), line
+
+
+def ending_of(path: PathLike) -> str:
+    """The ending of a file's name, without ``.gz``: ``.tsv`` of ``ours.tsv.gz``."""
+    return next((end for end in reversed(Path(path).suffixes) if end != ".gz"), "")
+
+
+def strict_lines(path: PathLike) -> Iterator[tuple[Fail, int, int, bytes]]:
+    """Each line of a file, compressed or not: what builds its error, its number, its offset, its bytes without the end.
+
+    Raises:
+      DataError: a byte order mark, or a line that is empty, ends with a carriage return or has no end.
+    """
+    byte = 0
+    for number, data in enumerate(read_byte_lines(path), 1):
+        fail = functools.partial(DataError, path=path, line=number)
+        if number == 1 and data.startswith(b"\xef\xbb\xbf"):
+            raise fail("begins with a byte order mark", remedy="save the file as UTF-8 without one")
+        if not data.endswith(b"\n"):
+            remedy = "copy the file again; if nothing is missing, end the line"
+            raise fail("the file ends within this line, without a line feed", remedy=remedy)
+        line = data[:-1]
+        if line.endswith(b"\r"):
+            raise fail("ends with a carriage return", remedy="save the file with line feeds alone (dos2unix)")
+        if not line.strip():
+            raise fail("is empty", remedy="remove the empty line")
+        yield fail, number, byte, line
+        byte += len(data)
+
+
+def json_objects(path: PathLike) -> Iterator[tuple[Fail, dict[str, Any]]]:
+    """The object of each line of a JSON lines file with `strict_lines`, behind what builds its error.
+
+    Raises:
+      DataError: as `strict_lines`, or a line that is not a JSON object.
+    """
+    for fail, number, byte, line in strict_lines(path):
+        problem, value = None, None
+        try:
+            value = parse_json(line, path, line=number, byte=byte)
+        except DataError as error:
+            problem = error
+        if problem is not None:
+            if problem.line is None:  # of the first line it says nothing where it has no byte
+                problem.line = number
+            raise problem
+        yield fail, require(value, dict, "the line", fail)
+
+
+def further_fields(record: Mapping[str, Any], known: Collection[str], fail: Fail) -> dict[str, str]:
+    """What a record has in addition to the `known` keys, as strings; null is left out.
+
+    Raises `fail`'s error for a value that is neither a string nor a number.
+    """
+    fields = {}
+    for position, (key, value) in enumerate(record.items(), 1):
+        if key in known or value is None:
+            continue
+        if not isinstance(value, str | int | float):
+            raise fail(
+                f"{named('field', key, position)} is neither a string nor a number", remedy="give a single value"
+            )
+        fields[key] = str(value)
+    return fields
 
 
 def columns(line: str, counts: int | Sequence[int], fail: Fail, separator: str = "\t") -> list[str]:

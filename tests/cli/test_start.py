@@ -52,7 +52,7 @@ def test_a_reader_that_has_gone(tmp_path):
     end, start = os.pipe()
     os.close(end)
     ran = subprocess.run(
-        [sys.executable, "-m", "tff_re.run", "recipes"], stdout=start, stderr=subprocess.PIPE, text=True, timeout=60
+        [sys.executable, "-m", "tff_re.run", "recipes"], stdout=start, stderr=subprocess.PIPE, text=True, timeout=600
     )
     os.close(start)
     assert ran.stderr == ""
@@ -85,7 +85,7 @@ def test_the_hugging_face_package_is_refused(monkeypatch, capsys):
 def test_both_ways_to_call_it(kind):
     script = os.path.join(os.path.dirname(sys.executable), "tff-re")
     words = [sys.executable, "-m", "tff_re.run"] if kind == "module" else [script]
-    ran = subprocess.run([*words, "--version"], capture_output=True, text=True, timeout=60)
+    ran = subprocess.run([*words, "--version"], capture_output=True, text=True, timeout=600)
     from tff_re import __version__
 
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, f"tff-re, version {__version__}\n", "")
@@ -95,7 +95,7 @@ def test_both_ways_to_call_it(kind):
 def test_a_refusal_after_tff_was_imported_is_one_line(tmp_path):
     words = [sys.executable, "-m", "tff_re.run", "train", "fedcmc-chemprot", "--data", str(tmp_path)]
     words += ["--set", f"task.tokenizer={tmp_path}", "--out", str(tmp_path / "run")]
-    ran = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=600)
     assert ran.returncode == 2 and ran.stdout == ""
     assert ran.stderr.startswith("tff-re: ") and ran.stderr.count("\n") == 1, ran.stderr
     assert not (tmp_path / "run").exists()

@@ -64,7 +64,7 @@ def test_a_command_says_it_in_one_line(tmp_path):
     paths = os.pathsep.join([str(PACKAGE.parents[1]), str(tmp_path)])
     environment = {name: value for name, value in os.environ.items() if name != VARIABLE} | {"PYTHONPATH": paths}
     words = [sys.executable, "-m", "tff_re.run", "train"]
-    ran = subprocess.run(words, capture_output=True, text=True, timeout=120, env=environment)
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=600, env=environment)
     assert ran.returncode == 2 and ran.stderr.startswith("tff-re: tensorflow_federated and federated_language are both")
     assert ran.stderr.count("\n") == 1
 

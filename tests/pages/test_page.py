@@ -303,7 +303,7 @@ def test_a_browser_draws_every_chart(page_file, tmp_path):
         *(f"--user-data-dir={tmp_path / 'profile'}", "--enable-logging=stderr", "--virtual-time-budget=10000"),
     ]
     command = [BROWSER, *options, "--dump-dom", page_file.as_uri()]
-    browser = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    browser = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
     drawn = Read(browser.stdout)
     assert sum(attributes.get("class") == "bk-Figure" for _, attributes in drawn.elements) == 9
     assert not re.findall(r"CONSOLE.*(?:rror|Refused).*", browser.stderr)

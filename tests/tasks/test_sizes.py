@@ -122,7 +122,7 @@ def test_limits_of_the_shell_are_told_before_tensorflow_dies_of_them(arguments, 
         [sys.executable, "-m", "tff_re.run", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         preexec_fn=lambda: setrlimit(limit, (value, value)),
     )
     assert done.returncode == 2 and done.stdout == ""

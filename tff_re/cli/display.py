@@ -55,16 +55,14 @@ def metrics_table(title: str, metrics: dict[str, float], trivial: dict[str, dict
     return table
 
 
-def class_table(labels, confusion, positive) -> Table:
-    """Precision, recall and F1 of each class."""
-    from tff_re.tasks.metrics import per_class
-
+def class_table(labels, measured, positive) -> Table:
+    """Precision, recall, F1 and number of examples of each class, as `per_class` gives them."""
     left_out = [] if positive is None else [name for label, name in enumerate(labels) if label not in positive]
     table = Table(title="by class", caption=f"micro-F1 and macro-F1 leave out {left_out[0]}" if left_out else None)
     table.add_column("class")
     for heading in ("precision", "recall", "F1", "examples"):
         table.add_column(heading, justify="right")
-    for label, *numbers, support in zip(labels, *per_class(confusion), strict=True):
+    for label, *numbers, support in zip(labels, *measured, strict=True):
         table.add_row(label, *(f"{n:.4f}" for n in numbers), f"{support:.0f}")
     return table
 
@@ -103,7 +101,10 @@ class RoundProgress:
 
 def describe(metrics: dict[str, float]) -> str:
     """Loss and accuracy so far in a few words; of a ranking the area, of a threshold the F1, on dev; epsilon spent."""
-    label_of = (("local/loss", "loss"), ("test/accuracy", "accuracy"), ("dev/auc", "dev AUC"), ("dev/f1", "dev F1"))
+    label_of = (
+        *(("local/loss", "loss"), ("test/accuracy", "accuracy"), ("dev/auc", "dev AUC"), ("dev/f1", "dev F1")),
+        ("test/f1", "F1"),
+    )
     parts = [f"{label} {metrics[name]:.4f}" for name, label in label_of if name in metrics]
     if (epsilon := metrics.get("privacy/epsilon")) is not None:
         parts.append(f"ε {rounded_up(epsilon)}")

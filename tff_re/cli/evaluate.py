@@ -96,17 +96,20 @@ def _evaluate_run(run: Path, split: str, run_opened, asks_sites: bool) -> None:
         result = evaluator(opened.weights)
         title = f"{split} examples of {len(evaluator.clients)} clients after round {opened.round}"
         console.print(metrics_table(title, result.metrics, result.trivial))
-        if result.confusion is None:
+        if result.per_class is None:
             return
+        prepared, pictures = opened.experiment.prepared, []
         opened.folder.plots.mkdir(exist_ok=True)
-        picture = opened.folder.plots / f"confusion-{split}.png"
-        confusion_png(picture, result.confusion, opened.experiment.prepared.label_names)
-    prepared = opened.experiment.prepared
-    console.print(class_table(prepared.label_names, result.confusion, prepared.measures.positive_labels))
-    say_written([picture])
+        if result.confusion is not None:
+            pictures.append(opened.folder.plots / f"confusion-{split}.png")
+            confusion_png(pictures[0], result.confusion, prepared.label_names)
+    console.print(class_table(prepared.measured_names, result.per_class, prepared.measures.positive_labels))
+    say_written(pictures)
 
 
 def _show_score(result, file: Path) -> None:
+    from tff_re.tasks.metrics import per_class
+
     console.print(metrics_table(result.title(file.name), result.metrics, result.trivial))
     if result.confusion is not None:
-        console.print(class_table(result.labels, result.confusion, result.positive_labels))
+        console.print(class_table(result.labels, per_class(result.confusion), result.positive_labels))

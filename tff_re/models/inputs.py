@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from datasets.entities.tags import SCHEMES
+from datasets.entities.tags import tag_names
 
 if TYPE_CHECKING:  # a recipe's keys are checked without TensorFlow
     import tensorflow as tf
@@ -97,9 +97,14 @@ class Tagged:
     scheme: str
 
     @property
+    def tag_names(self) -> tuple[str, ...]:
+        """The T tags: `O`, and 2 or 4 for each type."""
+        return tag_names(self.entity_types, self.scheme)
+
+    @property
     def num_tags(self) -> int:
-        """T, the number of tags: `O`, and 2 or 4 for each type."""
-        return 1 + len(SCHEMES[self.scheme]) * len(self.entity_types)
+        """T."""
+        return len(self.tag_names)
 
     @property
     def tag_specs(self) -> Mapping[str, tf.TensorSpec]:

@@ -158,21 +158,25 @@ def _compared_classes(folders: Mapping[str, Sequence[Path]]) -> list[Block]:
 
 
 def _compared_clients(folders: Mapping[str, Sequence[Path]]) -> list[Block]:
-    accuracy_of, clients = _means(folders, "clients.csv", "client", "accuracy")
-    if not accuracy_of:
+    measure = "accuracy"
+    value_of, clients = _means(folders, "clients.csv", "client", "accuracy")
+    if not value_of:
+        measure = "F1"
+        value_of, clients = _means(folders, "clients.csv", "client", "f1")
+    if not value_of:
         return []
-    series = {name: [values.get(client, math.nan) for client in clients] for name, values in accuracy_of.items()}
+    series = {name: [values.get(client, math.nan) for client in clients] for name, values in value_of.items()}
     rows = [
         [
             name,
             *(percent_text(pick(values.values())) for pick in (min, statistics.median, max)),
             f"{sum(value < 0.5 for value in values.values())} of {len(values)}",
         ]
-        for name, values in accuracy_of.items()
+        for name, values in value_of.items()
     ]
     return [
-        Heading("Clients: accuracy on their own test examples, mean over the seeds"),
-        Chart(charts.dots(clients, series, "client", "accuracy"), "Accuracy by client"),
+        Heading(f"Clients: {measure} on their own test examples, mean over the seeds"),
+        Chart(charts.dots(clients, series, "client", measure), f"{measure[0].upper()}{measure[1:]} by client"),
         Table(["row", "worst client", "median", "best", "below 50 %"], rows),
     ]
 
@@ -190,7 +194,7 @@ def _mean_over(runs: Sequence[Path], file: str, key: str, value: str) -> dict[st
     """What a CSV file of each run says of a class or client -> the mean over the runs that say it."""
     values_of: dict[str, list[float]] = {}
     for run in runs:
-        for row in read_table(run / file, key, value):
-            if math.isfinite(number := row[value]):
+        for row in read_table(run / file, key):
+            if math.isfinite(number := row.get(value, math.nan)):
                 values_of.setdefault(row[key], []).append(number)
     return {name: statistics.fmean(values) for name, values in values_of.items()}

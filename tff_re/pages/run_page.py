@@ -45,7 +45,7 @@ def run_page(path: Path) -> str:
         raise UserError(f"{folder.metrics}: is missing or empty; train with --resume restores it from the checkpoint")
     classes, clients, labels = (
         read_table(folder.classes, "class", "precision", "recall", "f1", "examples"),
-        read_table(folder.clients, "client", "examples", "accuracy", "loss"),
+        read_table(folder.clients, "client", "examples", "loss"),
         read_table(folder.labels, "client", "split"),
     )
     environment = read_json(folder.environment) if folder.environment.exists() else {}
@@ -239,19 +239,16 @@ def _run_classes(classes: Sequence[Mapping[str, Any]], folder: RunFolder) -> lis
     return blocks
 
 
-_OF_CLIENTS = {
-    "accuracy": "accuracy",
-    "accuracy_personal": "after fine-tuning",
-    "accuracy_all": "on all clients' examples",
-}
-"""Columns of clients.csv -> what the page calls them."""
+_OF_CLIENTS = {"": None, "_personal": "after fine-tuning", "_all": "on all clients' examples"}
+"""Columns of clients.csv, after the name of the measure -> what the page calls them; None: as the measure."""
 
 
 def _run_clients(clients: Sequence[Mapping[str, Any]], personalised: Mapping[str, Any]) -> list[Block]:
     if not clients:
         return []
     names = [row["client"] for row in clients]
-    columns = {name: title for name, title in _OF_CLIENTS.items() if name in clients[0]}
+    quality, measure = ("accuracy", "accuracy") if "accuracy" in clients[0] else ("f1", "F1")
+    columns = {f"{quality}{end}": title or measure for end, title in _OF_CLIENTS.items() if quality + end in clients[0]}
     series = {title: [row[name] for row in clients] for name, title in columns.items()}
     blocks: list[Block] = []
     if "personal/gain" in personalised:
@@ -261,10 +258,10 @@ def _run_clients(clients: Sequence[Mapping[str, Any]], personalised: Mapping[str
             facts["gains least"] = f"{worst}: {percent_text(personalised['personal/gain_worst'])}"
         facts["clients that do not lose"] = percent_text(personalised["personal/not_worse"])
         blocks.append(Facts(facts))
-    title = "Accuracy of the final model on each client's own test examples"
-    blocks.append(Chart(charts.dots(names, series, "client", "accuracy"), title))
+    title = f"{measure[0].upper()}{measure[1:]} of the final model on each client's own test examples"
+    blocks.append(Chart(charts.dots(names, series, "client", measure), title))
     by_gain = "gain" in clients[0]
-    ordered = sorted(clients, key=lambda row: row["gain" if by_gain else "accuracy"])
+    ordered = sorted(clients, key=lambda row: row["gain" if by_gain else quality])
     rows_of, caption = ordered, ""
     if len(ordered) > _MOST_ROWS:
         half = _MOST_ROWS // 2

@@ -13,6 +13,7 @@ SPLITS = ("test/", "train/", "dev/")
 
 _OF_CLASSES = ("accuracy", "loss", "macro_f1", "micro_f1", "matthews")
 _OF_PAIRS = ("f1", "precision", "recall", "f1_intra", "f1_inter", "threshold")
+_OF_SPANS = ("f1", "precision", "recall", "macro_f1", "lenient_precision", "lenient_recall", "lenient_f1")
 _OF_RANKINGS = ("auc", "auc_2000", "p_at_100", "p_at_200", "p_at_300", "p_at_mean", "max_f1")
 _OVER_CLIENTS = tuple(f"{quality}_{which}" for quality in ("accuracy", "f1") for which in ("worst", "median", "best"))
 _OF_SELECTION = ("triples", "sentences", "share", "true_share", "precision_alone", "precision_across")
@@ -31,8 +32,8 @@ _PREFIXES = ("finalizer/", "distributor/")
 OF_GAIN = ("gain", "gain_worst", "not_worse")
 """Of fine-tuning at the clients, beside what it reaches."""
 
-_OF_SPLITS = (*_OF_CLASSES, *_OF_PAIRS, *_OF_RANKINGS, *_OVER_CLIENTS)
-_OF_SITES = (*_OF_CLASSES, *_OF_PAIRS, *_OVER_CLIENTS, *OF_GAIN)
+_OF_SPLITS = (*_OF_CLASSES, *_OF_PAIRS, *_OF_SPANS, *_OF_RANKINGS, *_OVER_CLIENTS)
+_OF_SITES = (*_OF_CLASSES, *_OF_PAIRS, *_OF_SPANS, *_OVER_CLIENTS, *OF_GAIN)
 ALL = (
     *(split + name for split in SPLITS for name in _OF_SPLITS),
     *(prefix + name for prefix in ("all/", "personal/", "personal_dev/") for name in _OF_SITES),

@@ -170,6 +170,11 @@ def with_counts(recipe: Recipe, clients: int, prepared: Prepared) -> Any:
     model = prepared.local_model(recipe.model)
     if model.rows is None or "num_server_rows" not in keys:
         return options
+    if prepared.sites:
+        raise UserError(
+            f"{recipe.source}: {recipe.algorithm.name} on tokens is not for runs across sites, which do not know the "
+            "number of tokens of the coordinator's texts; choose another algorithm.name"
+        )
     return attrs.evolve(options, num_server_rows=model.num_rows(prepared.examples.server))
 
 
@@ -199,4 +204,4 @@ def sizes_of(prepared: Prepared) -> tuple:
     vectors = getattr(inputs, "vectors", None)
     sizes = tuple(getattr(inputs, f.name) for f in dataclasses.fields(inputs) if f.compare and f.name != "vectors")
     side = (*sorted(prepared.side_arrays), None if prepared.truth is None else prepared.num_triples)
-    return (type(inputs).__name__, sizes, None if vectors is None else vectors.shape, len(prepared.label_names), side)
+    return (type(inputs).__name__, sizes, None if vectors is None else vectors.shape, len(prepared.class_names), side)

@@ -31,7 +31,8 @@ class Evaluation:
         Section 4.3) and the others of `classification_metrics`; over clients `accuracy_worst`, `accuracy_median`,
         `accuracy_best`. Of pairs in documents see `PairMeasures`, and F1 in place of the accuracy. With
         `training.tolerated_failures` also `clients_failed`.
-      confusion: [C, C], summed over clients; None for pairs.
+      confusion: [C, C], summed over clients; None for pairs and entities.
+      per_class: (precision, recall, F1, examples) of each class or type of entities; None for pairs.
       clients: client id -> (examples, accuracy or F1, loss).
       trivial: metrics of models that give all examples one class, see `trivial_metrics`; empty for pairs.
       by_client: client id -> the metrics of its own examples.
@@ -44,6 +45,7 @@ class Evaluation:
     trivial: dict[str, dict[str, float]] = field(default_factory=dict)
     by_client: Mapping[str, Mapping[str, float]] = field(default_factory=dict, repr=False)
     sites: tuple[int, int] | None = None
+    per_class: tuple[np.ndarray, ...] | None = field(default=None, repr=False)
 
     def recorded(self, split: str) -> dict[str, float]:
         """Its metrics as metrics.csv names them, e.g. `test/accuracy`; `sites/test` is the number of sites."""
@@ -85,7 +87,9 @@ class Evaluator:
         counted = self._computation(weights, self._examples)
         if isinstance(counted, Mapping):  # a sum over clients that are at sites
             measured = self._measures.metrics(counted), self._measures.confusion(counted)
-            return Evaluation(*measured, {}, self._measures.trivial(counted))
+            return Evaluation(
+                *measured, {}, self._measures.trivial(counted), per_class=self._measures.per_class(counted)
+            )
         return self.combine(counted)
 
     def _of_those_that_do_not_fail(self, weights) -> Evaluation:
@@ -123,7 +127,8 @@ class Evaluator:
         metrics[f"{quality}_median"] = float(np.median(values))
         metrics[f"{quality}_best"] = float(values.max())
         trivial = self._measures.trivial(total)
-        return Evaluation(metrics, self._measures.confusion(total), clients, trivial, by_client=by_client)
+        confusion, classes = self._measures.confusion(total), self._measures.per_class(total)
+        return Evaluation(metrics, confusion, clients, trivial, by_client=by_client, per_class=classes)
 
 
 @dataclass(frozen=True)

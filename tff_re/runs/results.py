@@ -28,7 +28,6 @@ from tff_re.runs.resuming import write_digests
 from tff_re.runs.training import Result
 from tff_re.runs.warm_start import stored
 from tff_re.tasks.base import Prepared
-from tff_re.tasks.metrics import per_class
 
 
 def write_results(experiment: Experiment, folder: RunFolder, result: Result, history: list[dict[str, float]]) -> None:
@@ -69,12 +68,14 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
             write_precision_recall(folder.precision_recall, points)
     _write_clients(experiment, folder, result)
     if result.test is not None:
-        labels, confusion = experiment.prepared.label_names, result.test.confusion
-        measured = zip(labels, *per_class(confusion), strict=True)
-        classes = [[label, *map(float, numbers), int(support)] for label, *numbers, support in measured]
-        write_text(folder.classes, csv_text([["class", "precision", "recall", "f1", "examples"], *classes]))
-        counts = [[label, *row] for label, row in zip(labels, confusion.tolist(), strict=True)]
-        write_text(folder.confusion, csv_text([["class", *labels], *counts]))
+        labels, confusion = experiment.prepared.measured_names, result.test.confusion
+        if result.test.per_class is not None:
+            measured = zip(labels, *result.test.per_class, strict=True)
+            classes = [[label, *map(float, numbers), int(support)] for label, *numbers, support in measured]
+            write_text(folder.classes, csv_text([["class", "precision", "recall", "f1", "examples"], *classes]))
+        if confusion is not None:
+            counts = [[label, *row] for label, row in zip(labels, confusion.tolist(), strict=True)]
+            write_text(folder.confusion, csv_text([["class", *labels], *counts]))
     write_digests(folder)
 
 
@@ -86,7 +87,8 @@ def _write_clients(experiment: Experiment, folder: RunFolder, result: Result) ->
         more = feature.columns(clients)
         clients += sorted({client for column in more.values() for client in column}.difference(clients))
         columns |= more
-    heading = ["client", *(("examples", "accuracy", "loss") if measured else ()), *columns]
+    quality = experiment.prepared.measures.quality
+    heading = ["client", *(("examples", quality, "loss") if measured else ()), *columns]
     rows = [
         [
             client,
@@ -102,7 +104,7 @@ def _write_clients(experiment: Experiment, folder: RunFolder, result: Result) ->
 def _references(experiment: Experiment, result: Result) -> dict[str, dict[str, float]]:
     """Row of a comparison's table -> metric -> value, of models that are not trained."""
     held_out = experiment.prepared.held_out
-    references = {} if held_out is None else held_out.references()
+    references = experiment.prepared.references() if held_out is None else held_out.references()
     for name, metrics in ({} if result.test is None else result.test.trivial).items():
         references[f"trivial: {name}"] = {f"test/{metric}": value for metric, value in metrics.items()}
     return references
@@ -123,7 +125,7 @@ def write_details(experiment: Experiment, folder: RunFolder, result: Result, his
     if (points := read_precision_recall(folder.precision_recall)) is not None:
         methods = {experiment.recipe.algorithm.name: [points]}
         precision_recall_png(folder.plots / "precision-recall.png", methods, title)
-    if result.test is not None:
+    if result.test is not None and result.test.confusion is not None:
         confusion_png(folder.plots / "confusion-test.png", result.test.confusion, labels)
     if similarities := recorded_similarities(experiment.prepared, folder):
         similarity_figure(folder.plots / "similarity.png", counts.train, counts.clients, labels, similarities)
@@ -150,7 +152,7 @@ def _measured(history: list[dict[str, float]]) -> list[dict[str, float]]:
 def keras_model(experiment: Experiment, weights):
     """The run's model from stock Keras layers, with these weights; takes encoded inputs."""
     choice, prepared = experiment.recipe.model, experiment.prepared
-    model_of, num_classes = models.MODELS[choice.name], len(prepared.label_names)
+    model_of, num_classes = models.MODELS[choice.name], len(prepared.class_names)
     forget_layer_names()
     if trained_in_parts(prepared.inputs):
         return model_of.finished(choice.options, prepared.inputs, num_classes, weights)
@@ -163,8 +165,8 @@ def keras_model(experiment: Experiment, weights):
 def recorded_similarities(prepared: Prepared, folder: RunFolder) -> dict[int, np.ndarray]:
     """FedCMC's local average similarities in the first and the last recorded round, see `first_and_last`; empty for an
     algorithm without them. The rows are the clients of `prepared.counts`."""
-    labels = prepared.label_names
-    if prepared.counts is None:  # the clients are at sites
+    labels = prepared.class_names
+    if prepared.counts is None or prepared.counts.label_names != labels:  # at sites; tags of tokens are not counted
         return {}
     recorded = read_client_states(folder, labels).get("similarity", {})
     return first_and_last(recorded, prepared.counts.clients, len(labels))

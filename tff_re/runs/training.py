@@ -228,7 +228,7 @@ class Training:
         """Writes the rows of a round."""
         self.records.release(self.round, metrics, self.timings)
         if self._recorded_states is not None:
-            labels = self.experiment.prepared.label_names
+            labels = self.experiment.prepared.class_names
             self.records.release_client_states(self.round, labels, self._recorded_states)
 
     def _compute(self, indices: list[int]):

@@ -190,7 +190,7 @@ def prepared(
     return SitesPrepared(
         examples=FederatedExamples(examples, agreement.label_names, server),
         inputs=agreed.inputs,
-        measures=task.measures(agreement.positive_labels),
+        measures=task.measures(agreement.positive_labels, agreed.inputs),
         counts=None,
         encoding=agreed.encoding,
         notes=(*notes, *at_server.notes),

@@ -97,6 +97,7 @@ _RANGES: dict[str, Callable[[Bounds], Range]] = {
     "examples": lambda b: (b.rows, b.rows) if b.counted else (0, MAX_SUM),
     "confusion": lambda b: (0, b.rows) if b.counted else (0, MAX_SUM),
     **dict.fromkeys(("true_positives", "predicted", "actual"), lambda b: (0, MAX_SUM)),
+    **dict.fromkeys(("overlapping_predicted", "overlapping_actual", "correct_tags"), lambda b: (0, MAX_SUM)),
 }
 
 PLATFORMS = "platforms"

@@ -118,6 +118,10 @@ class Prepared:
             for client in self.examples.clients
         ]
 
+    def references(self) -> dict[str, dict[str, float]]:
+        """Row of a comparison's table -> metric -> value, of what needs no training and the clients' texts."""
+        return {}
+
     # What all have
 
     @property
@@ -126,9 +130,19 @@ class Prepared:
         return self.examples.label_names
 
     @property
+    def class_names(self) -> tuple[str, ...]:
+        """The classes that the model tells apart, in the order of its outputs: the labels, or of tokens their tags."""
+        return getattr(pieces_of(self.inputs), "tag_names", self.label_names)
+
+    @property
+    def measured_names(self) -> tuple[str, ...]:
+        """What precision and recall are of, one by one: the labels, or the types of entities."""
+        return getattr(self.measures, "class_names", self.label_names)
+
+    @property
     def output_names(self) -> tuple[str, ...]:
         """What the model's probabilities are of: the classes, or of documents the relations that a pair may have."""
-        return self.label_names if self.pair_relations is None else self.pair_relations
+        return self.class_names if self.pair_relations is None else self.pair_relations
 
     def exported_inputs(self, algorithm: FederatedAlgorithm):
         """What an exported model is fed with, where an algorithm of this task trained it."""
@@ -232,8 +246,7 @@ class Prepared:
                 f"the model '{model.name}' as the recipe sets it does not read word vectors; leave task.vectors_path "
                 "(or task.vectors) out, or choose another model"
             )
-        options, inputs, pieces = model.options, self.inputs, pieces_of(self.inputs)
-        num_classes = pieces.num_tags if isinstance(pieces, Tagged) else len(self.label_names)
+        options, inputs, num_classes = model.options, self.inputs, len(self.class_names)
         return LocalModel(
             build=lambda: chosen.build(options, inputs, num_classes),
             input_spec=input_spec(inputs, self.side_arrays),

@@ -151,7 +151,7 @@ class DocumentRelations(Task):
         encoding = encoding_of(options)
         return form_of([part.arrays for part in encoding.encode_together(corpora)], corpora[0])
 
-    def measures(self, positive_labels: Sequence[int] | None = None) -> PairMeasures:
+    def measures(self, positive_labels: Sequence[int] | None = None, inputs=None) -> PairMeasures:
         from tff_re.tasks.metrics import PairMeasures
 
         return PairMeasures()

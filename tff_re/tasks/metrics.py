@@ -118,6 +118,10 @@ class ClassMeasures:
         """int64 [C, C]; row: label, column: prediction."""
         return np.asarray(statistics["confusion"], np.int64)
 
+    def per_class(self, statistics: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...] | None:
+        """(precision, recall, F1, examples) of each class, see `per_class`."""
+        return per_class(self.confusion(statistics))
+
     def trivial(self, statistics: Mapping[str, np.ndarray]) -> dict[str, dict[str, float]]:
         """See `trivial_metrics`."""
         return trivial_metrics(self.confusion(statistics).sum(axis=1), self.positive_labels)
@@ -151,6 +155,9 @@ class PairMeasures:
         }
 
     def confusion(self, statistics: Mapping[str, np.ndarray]) -> None:
+        return None
+
+    def per_class(self, statistics: Mapping[str, np.ndarray]) -> None:
         return None
 
     def trivial(self, statistics: Mapping[str, np.ndarray]) -> dict[str, dict[str, float]]:

@@ -22,6 +22,7 @@ from tff_re.tasks.held_out import HeldOut
 if TYPE_CHECKING:
     from tff_re.tasks.base import Prepared
     from tff_re.tasks.metrics import ClassMeasures, PairMeasures
+    from tff_re.tasks.span_metrics import SpanMeasures
 
 SERVER = "the server"
 """In place of a client's id, for the coordinator's own labelled examples."""
@@ -70,11 +71,14 @@ class Task:
         """
         raise NotImplementedError
 
-    def measures(self, positive_labels: Sequence[int] | None = None) -> ClassMeasures | PairMeasures:
+    def measures(
+        self, positive_labels: Sequence[int] | None = None, inputs: Any = None
+    ) -> ClassMeasures | PairMeasures | SpanMeasures:
         """What is measured on the clients' examples.
 
         Args:
           positive_labels: the classes that are relations; None: the task does not classify relations.
+          inputs: the model's, which may say what is measured (types of entities).
         """
         from tff_re.tasks.metrics import ClassMeasures
 

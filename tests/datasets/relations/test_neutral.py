@@ -213,7 +213,8 @@ def test_what_is_written_is_read_the_same_from_every_form(wanted):
 
 def test_the_example_of_the_page_is_read(tmp_path):
     page = (Path(__file__).parents[3] / "docs" / "data.md").read_text("utf-8")
-    (lines,) = re.findall(r"^```json\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    section = page[page.index("## Your own relations") :].split("\n## ")[0]
+    (lines,) = re.findall(r"^```json\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
     path = tmp_path / "ours.jsonl"
     path.write_text(lines, "utf-8")
     corpus = read(path, negative_label="none")

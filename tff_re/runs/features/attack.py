@@ -68,9 +68,17 @@ class Attack(Feature):
             )
         generator = np.random.default_rng(entropy(recipe.seed, _WHICH))
         chosen = generator.permutation(len(held))[:number]  # more attackers are the same ones and others
-        self.clients, self._num_classes = frozenset(held[i].client_id for i in chosen), len(prepared.label_names)
+        self.clients, self._num_classes = frozenset(held[i].client_id for i in chosen), len(prepared.class_names)
+        model = prepared.local_model(recipe.model)
+        self._row_labels = model.row_labels
         try:
+            if options.kind in ("backdoor", "label_flip") and not model.one_label:
+                raise ValueError("a pair of a document may have several relations or none; choose another kind")
             if options.kind == "backdoor":
+                if model.row_labels is not None:
+                    raise ValueError(
+                        "a trigger stands for one class of a whole text, and tokens have tags; flip labels"
+                    )
                 self.trigger = _trigger(options, prepared)
             self.trained_on([held[i].client_id for i in chosen], [held[i].train for i in chosen])
         except ValueError as error:
@@ -119,7 +127,7 @@ class Attack(Feature):
             seed = entropy(self.recipe.seed, index, _EXAMPLES)
             return attacks.poisoned(examples, self.trigger, self.options.poisoned_share, seed)
         if self.options.kind == "label_flip":
-            return attacks.flip_labels(examples, self._num_classes, self.options.flip)
+            return attacks.flip_labels(examples, self._num_classes, self.options.flip, self._row_labels)
         return examples
 
     def start(self, training):
