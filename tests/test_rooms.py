@@ -38,7 +38,7 @@ FLOORS = {
         "recipes",
         "runs",
         "auditing comparison exporting sites",
-        "pages",
+        "extraction pages",
         "api",
         "cli",
         "run",

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from tff_re.auditing.audit import Audit
     from tff_re.comparison.report import Report
     from tff_re.comparison.suite import Suite
-    from tff_re.exporting.predictors import Score
+    from tff_re.exporting.predictors import ExportedModel, Score
+    from tff_re.extraction.evaluation import Evaluation
+    from tff_re.extraction.extract import Extraction, Progress
+    from tff_re.extraction.records import EntityRecogniser
     from tff_re.runs.experiment import Experiment
     from tff_re.runs.setup import Setup
     from tff_re.runs.training import Result, RoundReport
@@ -303,6 +306,96 @@ def score(
     from tff_re.exporting.prediction import load_export
 
     return load_export(export, trust=trust).score(Path(file), dataset, label)
+
+
+def extract(
+    entities: PathLike | EntityRecogniser,
+    relations: PathLike | ExportedModel,
+    file: PathLike,
+    out: PathLike,
+    *,
+    lines: bool = False,
+    pubtator: PathLike | None = None,
+    graph: PathLike | None = None,
+    html: PathLike | None = None,
+    show_text: bool = False,
+    resume: bool = False,
+    overwrite: bool = False,
+    trust: bool = False,
+    on_batch: Callable[[Progress], None] = lambda progress: None,
+    **steps: Any,
+) -> Extraction:
+    """Extracts facts from raw documents into a file of JSON lines; see docs/extraction.md.
+
+    Args:
+      entities: the export that recognises entities, or a model that does.
+      relations: the export that classifies pairs in sentences or in documents.
+      file: .txt, .jsonl or .pubtator, also with .gz; or a folder of such files.
+      out: where to write the facts.
+      lines: whether each line of a .txt is a document.
+      pubtator: also write all texts with mentions and facts to this file; needs `show_text`.
+      graph: also write the graph of the facts: a file .graphml, or a folder for GraphML and CSV.
+      html: also write an HTML page of the first documents; needs `show_text`.
+      show_text: whether words of the texts may be written.
+      resume: continue an interrupted extraction.
+      overwrite: replace the files of an older one.
+      trust: as in `load_export`.
+      on_batch: called after each batch of documents.
+      steps: `terminology`, a TSV of names and ids; `similarity`, the least at which a name is linked; `pairs`, the only
+        (head type, tail type) to classify; `renamed`, a type of the entities -> its name for the relations; `unit`,
+        what the recogniser reads at once: `documents` or `sentences`.
+
+    Raises:
+      UserError, DataError: an export or a file cannot be used or written, or the exports do not fit each other.
+    """
+    require_limits()
+    from tff_re.extraction.extract import Outputs, extract_to
+    from tff_re.extraction.set_up import SetUp
+    from tff_re.extraction.sources import Source
+    from tff_re.pages.extraction_page import extraction_page
+    from tff_re.runs.folder import permissions
+
+    paths = (None if path is None else Path(path) for path in (out, pubtator, graph, html))
+    outputs, source = Outputs(*paths, show_text=show_text), Source(Path(file), lines)
+    models = (_named_model(model, trust) for model in (entities, relations))
+    set_up = SetUp.make(*models, **steps)
+    ways = {"resume": resume, "overwrite": overwrite, "on_batch": on_batch, "page_of": extraction_page}
+    ways |= {"settings": set_up.settings, "exports": set_up.exports, "notes": set_up.notes}
+    with permissions():
+        return extract_to(outputs, source, set_up.pipeline, **ways)
+
+
+def evaluate_extraction(
+    entities: PathLike | EntityRecogniser,
+    relations: PathLike | ExportedModel,
+    gold: PathLike,
+    *,
+    trust: bool = False,
+    on_batch: Callable[[int], None] = lambda documents: None,
+    **steps: Any,
+) -> Evaluation:
+    """Scores an extraction on gold documents: entities, relations on gold mentions, relations from the raw text.
+
+    `gold` is a file in PubTator's form; the other arguments and the errors are those of `extract`.
+    """
+    require_limits()
+    from datasets.documents.pubtator import read_pubtator
+    from tff_re.extraction.evaluation import evaluate
+    from tff_re.extraction.set_up import SetUp
+
+    documents = read_pubtator(gold)
+    set_up = SetUp.make(_named_model(entities, trust), _named_model(relations, trust), **steps)
+    return evaluate(set_up.pipeline(os.urandom(32)), documents, on_batch)
+
+
+def _named_model(model: Any, trust: bool) -> tuple[Any, str, str | None]:
+    """(a loaded model, what messages call it, the digest of its export); None for a model of no export."""
+    if not isinstance(model, str | os.PathLike):
+        return model, type(model).__name__, None
+    from tff_re.exporting.digests import digest_of_export
+    from tff_re.exporting.prediction import load_export
+
+    return load_export(model, trust=trust), os.fspath(model), digest_of_export(Path(model))
 
 
 def _recipe(recipe: Recipe | PathLike) -> Recipe:

@@ -74,7 +74,7 @@ def read_pubtator(
     tally = Counter() if tally is None else tally
     documents: dict[str, Document] = {}
     for block in _blocks(path):
-        document_id, title, abstract = _title_and_abstract(block, path)
+        document_id, title, abstract = title_and_abstract(block, path)
         fail = functools.partial(DataError, path=path, line=block[0][0])
         if document_id in documents:
             raise fail("duplicate document", record=named("document", document_id), remedy="remove one of them")
@@ -115,7 +115,7 @@ def read_marked_texts(
     """
     tally, seen = Counter() if tally is None else tally, set()
     for block in _blocks(path):
-        document_id, title, abstract = _title_and_abstract(block, path)
+        document_id, title, abstract = title_and_abstract(block, path)
         fail = functools.partial(DataError, path=path, line=block[0][0])
         if document_id in seen:
             raise fail("duplicate document", record=named("document", document_id), remedy="remove one of them")
@@ -191,8 +191,8 @@ def _blocks(path: PathLike) -> Iterator[list[tuple[int, str]]]:
             yield list(block)
 
 
-def _title_and_abstract(block: Sequence[tuple[int, str]], path: PathLike) -> tuple[str, str, str]:
-    """Document id, title and abstract from the first two lines of a block."""
+def title_and_abstract(block: Sequence[tuple[int, str]], path: PathLike) -> tuple[str, str, str]:
+    """Document id, title and abstract from the first two lines (with their numbers) of a block. Raises DataError."""
     parts = []
     for mark, what, (line, content) in zip("ta", ("title", "abstract"), (*block, (block[0][0], ""))[:2], strict=True):
         match = _TEXT.fullmatch(content)

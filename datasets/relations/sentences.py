@@ -1,7 +1,8 @@
-"""Sentences of an abstract whose mentions are annotated in the document: a small rule, no model."""
+"""Sentences of a text whose mentions are known: a small rule, no model."""
 
 from __future__ import annotations
 
+import bisect
 import re
 from collections.abc import Sequence
 
@@ -10,6 +11,9 @@ from datasets.relations.records import Span
 
 # A sentence ends at . ? or ! (and what closes after it), where blanks and a capital, a digit or a bracket follow.
 _BOUNDARY = re.compile(r"[.?!][\"')\]]*(\s+)(?=[\"'(\[]*[^\W_a-z])")
+
+# In any text: what ends a Chinese sentence, with what closes after it; and an empty line.
+_PART = re.compile(r"[。！？｡]+[”’」』）】\"')\]]*(\s*)(?=\S)|(\n[^\S\n]*\n\s*)")
 
 _ABBREVIATION = re.compile(
     r"(?:^|[\s(\[])(?:[A-Z]|e\.g|i\.e|vs|al|cf|ca|approx|resp|Fig|Figs|No|Nos|Dr|St|sp|spp|subsp|var)\.$"
@@ -44,3 +48,39 @@ def sentences_of_document(text: str, title_length: int, mentions: Sequence[Span]
     start = title_length + 1
     after = split_sentences(text[start:], [(first - start, last - start) for first, last in mentions])
     return split_sentences(text[:title_length], mentions) + [(first + start, last + start) for first, last in after]
+
+
+def sentences_of_text(text: str, mentions: Sequence[Span] = (), title_length: int | None = None) -> list[Span]:
+    """The sentences of any text, English or Chinese, as spans without the blanks around them.
+
+    As `split_sentences`; 。, ！ and ？ end a sentence too, and so does an empty line. No boundary cuts a mention.
+
+    Args:
+      text: Any text.
+      mentions: Spans in it.
+      title_length: Where a title ends that one character separates from the rest; None: there is no title.
+    """
+    if title_length is not None:
+        start = title_length + 1
+        after = sentences_of_text(text[start:], [(first - start, last - start) for first, last in mentions])
+        return sentences_of_text(text[:title_length], mentions) + [(a + start, b + start) for a, b in after]
+    mentions, parts, start, passed = sorted(mentions), [], 0, 0
+    for match in _PART.finditer(text):
+        end, following = match.span(match.lastindex)
+        while passed < len(mentions) and mentions[passed][1] <= end:
+            passed += 1
+        beginning = bisect.bisect_left(mentions, (following,))
+        if any(last > end for _, last in mentions[passed:beginning]):
+            continue
+        parts.append((start, end))
+        start = following
+    parts.append((start, len(text)))
+    return [sentence for part in parts for sentence in _within(text, part, mentions)]
+
+
+def _within(text: str, part: Span, mentions: Sequence[Span]) -> list[Span]:
+    """The sentences of a part of the text, as spans in the text; `mentions` are sorted."""
+    start, end = part
+    inside = mentions[bisect.bisect_left(mentions, (start,)) : bisect.bisect_left(mentions, (end,))]
+    spans = split_sentences(text[start:end], [(a - start, b - start) for a, b in inside])
+    return [(a + start, b + start) for a, b in spans]

@@ -28,6 +28,7 @@ from tff_re.exporting.digests import check_digests
 from tff_re.exporting.export_model import ExportError, export_model
 from tff_re.models import adapter_files
 from tff_re.models.adapters import AdapterOptions
+from tff_re.models.torch_names import transposed
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 
@@ -114,7 +115,7 @@ def test_encoders_of_bags_and_documents(kind, tmp_path):
 
 
 def test_other_outputs_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(huggingface, "transposed", lambda value, leaf: value * (1 + 1e-4))
+    monkeypatch.setattr(huggingface, "transposed", lambda value, leaf: transposed(value, leaf) * np.float32(1 + 1e-4))
     with pytest.raises(ExportError, match="huggingface/ gives other outputs") as caught:
         export_model(tmp_path / "a", **arguments("text pieces"), formats="keras", huggingface=True)
     assert "\n" not in str(caught.value) and list(tmp_path.iterdir()) == []

@@ -314,7 +314,7 @@ def test_a_configuration_that_does_not_fit(config, wanted, tmp_path):
     folder = copy_encoder(tmp_path / "encoder", **(config if isinstance(config, dict) else {}))
     if isinstance(config, str):
         (folder / "config.json").write_text(config)
-    refused(f"encoder {folder}: ", wanted, make=unreadable if "weight " in wanted else made, folder=folder)
+    refused(f"encoder {folder}: ", wanted, folder=folder)
 
 
 BIAS, BIAS_OF_PYTORCH = "bert/encoder/layer_._1/output/dense/bias:0", "bert.encoder.layer.1.output.dense.bias"
@@ -336,7 +336,7 @@ def lacking(name):
             "tf",
             2,
             lambda w: {**w, BIAS: w[BIAS] * np.inf},
-            f"weight {BIAS[5:-2]} holds NaN or infinity",
+            f"weight {BIAS} holds NaN or infinity",
         ),
     ],
 )
@@ -344,7 +344,7 @@ def test_weights_that_do_not_fit(form, layers, change, wanted, tmp_path):
     folder = copy_encoder(tmp_path / "encoder", num_hidden_layers=layers)
     weights = checkpoint(folder)
     save_checkpoint(folder, change(pytorch_form(weights) if form == "pt" else weights), form)
-    refused(f"encoder {folder}: {wanted}", make=unreadable, folder=folder)
+    refused(f"encoder {folder}: {wanted}", make=unreadable if layers == LAYERS else made, folder=folder)
 
 
 @pytest.mark.parametrize("size", [0, -1])
@@ -517,7 +517,7 @@ def test_weights_that_are_whole_numbers(tmp_path):
     (folder / "model.safetensors").unlink()
     with h5py.File(folder / "tf_model.h5", "w") as file:
         for weight_name, value in {**wrong, "bert/embeddings/position_ids:0": np.arange(4)}.items():
-            file[weight_name] = value
+            file[f"bert/tf_bert_model/{weight_name}"] = value  # as Keras names them
     refused(wanted, "type int8, not floats; give", make=unreadable, folder=folder)
     # PyTorch's checkpoints hold the ids of positions, which are no weights; half precision is read.
     half = {key: value.astype(np.float16) for key, value in pytorch_form(weights).items()}

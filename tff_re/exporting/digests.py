@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Sequence
@@ -18,8 +19,7 @@ _REMEDY = "export the model again or copy the whole folder, or pass --trust (tru
 
 def write_digests(folder: Path) -> None:
     """Writes the digests of all files in the folder, which has none yet."""
-    lines = [f"{sha256_of(folder / name)}  {name}\n" for name in _files(folder)]
-    (folder / DIGESTS_FILE).write_text("".join(lines), encoding="utf-8")
+    (folder / DIGESTS_FILE).write_text(_sums(folder), encoding="utf-8")
 
 
 def check_digests(folder: Path, names: Sequence[str]) -> None:
@@ -43,6 +43,23 @@ def check_digests(folder: Path, names: Sequence[str]) -> None:
                 raise _error(folder / file, f"is missing: {DIGESTS_FILE} names it")
             if sha256_of(folder / file) != known[file]:
                 raise _error(folder / file, f"is not as it was exported: its digest is not that of {DIGESTS_FILE}")
+
+
+def digest_of_export(folder: Path) -> str:
+    """One digest for a whole export, SHA-256 of its SHA256SUMS: `sha256sum EXPORT/SHA256SUMS` gives it too.
+
+    Of an export without that file, the digest of what would stand in it.
+
+    Raises:
+      DataError: the folder or a file in it cannot be read.
+    """
+    path = folder / DIGESTS_FILE
+    return sha256_of(path) if path.is_file() else hashlib.sha256(_sums(folder).encode()).hexdigest()
+
+
+def _sums(folder: Path) -> str:
+    """The lines of SHA256SUMS for the files that the folder holds."""
+    return "".join(f"{sha256_of(folder / name)}  {name}\n" for name in _files(folder))
 
 
 def _read(path: Path) -> dict[str, str]:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from safetensors.numpy import save
-from transformers import TF_MODEL_MAPPING
 
 from datasets.encoding_files import special_pieces
 from datasets.text.relation_encoding import RelationEncoding
@@ -25,6 +24,7 @@ from tff_re.models.fixed_weights import leaf_name
 from tff_re.models.hub import is_path
 from tff_re.models.pretrained import PieceEncoder, assign_pretrained, load_config, quiet
 from tff_re.models.torch_names import encoder_name, head_names, transposed
+from tff_re.models.transformers_version import TF_MODEL_MAPPING
 
 CONFIG_FILE, WEIGHTS_FILE, HEAD_FILE = "config.json", "model.safetensors", "head.safetensors"
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"

@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from datasets.errors import DataError
 from datasets.json_values import Fail
+from datasets.relations.records import UNKNOWN_TYPE
 from tff_re.exporting.layout import DEFAULT_SIGNATURE, DESCRIPTION_FILE, REMEDY
 
 if TYPE_CHECKING:  # TensorFlow takes seconds to import, and a prediction needs nothing of what is written
     from tff_re.exporting.forms import Form
     from tff_re.exporting.predictors import ExportedModel
     from tff_re.runs.experiment import Experiment
+
+
+_MOST_PAIR_TYPES = 200
 
 
 class Kind:
@@ -114,6 +118,27 @@ def checked_encoding(
     if length is not None and length != getattr(encoding, "max_length", length):
         raise fail(f'{misfit}: "max_length" is another one')
     return encoding
+
+
+def pair_types(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """`pair_types` for `details` of export.json: (head type, tail type) of the pairs trained on, sorted.
+
+    Nothing where a pair has no types, or where there are so many that they are no types.
+    """
+    different = sorted(set(pairs))
+    if not 0 < len(different) <= _MOST_PAIR_TYPES or any(UNKNOWN_TYPE in pair for pair in different):
+        return {}
+    return {"pair_types": [list(pair) for pair in different]}
+
+
+def check_pair_types(description: Mapping[str, Any], fail: Fail) -> None:
+    """Raises `fail` where `details.pair_types` is there and is no list of pairs of types."""
+    pairs = (description.get("details") or {}).get("pair_types", [])
+    what = '"details.pair_types"'
+    if not isinstance(pairs, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
+        raise fail(f"{what} is not a list of pairs", remedy=REMEDY)
+    if not all(isinstance(name, str) and name for pair in pairs for name in pair):
+        raise fail(f"{what} holds a pair without two types", remedy=REMEDY)
 
 
 def check_strings(value: Sequence[Any], what: str, fail: Fail, count: int | None = None) -> None:

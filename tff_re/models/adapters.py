@@ -200,9 +200,4 @@ class Adaptable(tf.keras.layers.Layer):
 
     def tail(self, variable: tf.Variable) -> str:
         """A weight's name behind that of the encoder's main layer."""
-        return tail_of(variable.name, self._main_name)
-
-
-def tail_of(name: str, main: str) -> str:
-    """A weight's name behind that of the main layer, which follows those of the layers around it."""
-    return name.removesuffix(":0").split(f"{main}/", 1)[1]
+        return variable.name.removesuffix(":0").split(f"{self._main_name}/", 1)[1]

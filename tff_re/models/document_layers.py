@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
-from transformers import CONFIG_MAPPING
 
 from tff_re.models.document_windows import Windows
 from tff_re.models.pretrained import stack_of
+from tff_re.models.transformers_version import CONFIG_MAPPING
 from tff_re.models.windowed_layers import UpperWindowedPieces, WindowedPieces
 
 READABLE = ("bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta")

@@ -1,9 +1,9 @@
 """What the models with a pretrained encoder share: frozen layers that run once, adapters, and the whole model again.
 
 A new model is a file with a subclass of `EncoderModel`; `model.py` declares models, `text_encoder.py` is a short
-example. A new architecture of `transformers` is loaded in `pretrained.py`; what else depends on the architecture is in
-`adapters.py` (`TARGETS`), `frozen_layers.py`, `document_layers.py` (`READABLE`) and `exporting/huggingface.py`
-(`MODEL_TYPES`).
+example. A new architecture of `transformers` is built in `pretrained.py`; what else depends on the architecture is in
+`torch_names.py`, `adapters.py` (`TARGETS`), `frozen_layers.py`, `document_layers.py` (`READABLE`) and
+`exporting/huggingface.py` (`MODEL_TYPES`).
 """
 
 from __future__ import annotations

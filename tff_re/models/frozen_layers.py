@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from transformers import CONFIG_MAPPING
 
 from tff_re.models.adapters import Adaptable, trained_by
 from tff_re.models.fixed_weights import FixedWeights, sort_weights
@@ -23,6 +22,7 @@ from tff_re.models.pretrained import (
     stack_of,
     unconverted,
 )
+from tff_re.models.transformers_version import CONFIG_MAPPING
 
 INFERENCE_BATCH = 64
 """Texts at once where frozen layers run."""

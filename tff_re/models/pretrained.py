@@ -11,22 +11,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import tensorflow as tf
-from safetensors import SafetensorError, safe_open
-from transformers import CONFIG_MAPPING, TF_MODEL_MAPPING, AutoConfig
-from transformers.utils import logging as transformers_logging
+from safetensors import SafetensorError
 
 from computations.randomness import SeededDropout
 from tff_re.errors import UserError
-from tff_re.models.adapters import NEW_ROWS, Adaptable, WithNewRows, tail_of, trained_by
+from tff_re.models.adapters import NEW_ROWS, Adaptable, WithNewRows, trained_by
+from tff_re.models.checkpoint_files import Checkpoint, open_checkpoint
 from tff_re.models.fixed_weights import FixedWeights, leaf_name, sort_weights
 from tff_re.models.hub import how_to_read, is_path
 from tff_re.models.keras_private import layers_in, precision_of, track_untrained, unwrapped
-
-WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "tf_model.h5", "tf_model.h5.index.json")
-"""What can be read without PyTorch and without unpickling."""
+from tff_re.models.transformers_version import CONFIG_MAPPING, TF_MODEL_MAPPING, AutoConfig
+from tff_re.models.transformers_version import logging as transformers_logging
 
 KEY = "task.tokenizer (or model.encoder)"
 """What names an encoder in a recipe."""
@@ -40,9 +37,6 @@ PLAIN = (
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "max_position_embeddings")
 
 _DEEPEST = 20
-
-_FLOATS = ("F16", "BF16", "F32", "F64", "float16", "float32", "float64")
-"""As safetensors and as NumPy names them."""
 
 _PADDING = 0.1
 """The share of an embedding matrix's rows that may have no piece: matrices are padded to round numbers."""
@@ -283,7 +277,8 @@ def stack_of(main: tf.keras.layers.Layer) -> tf.keras.layers.Layer:
 def main_layer(config) -> tf.keras.layers.Layer:
     """The main layer of the configuration's TensorFlow model, without its pooler."""
     cls = TF_MODEL_MAPPING[type(config)]
-    model = cls(config, **_without_pooler(cls))
+    with quiet():
+        model = cls(config, **_without_pooler(cls))
     return getattr(model, model.base_model_prefix)
 
 
@@ -313,55 +308,78 @@ def lowest(main: tf.keras.layers.Layer, count: int) -> list[tf.keras.layers.Laye
 def assign_pretrained(encoder: PieceEncoder, source: str) -> None:
     """Reads a checkpoint and assigns it to an encoder that was built from its configuration.
 
-    Rows of the embedding matrix beyond the checkpoint's (markers) keep what they have.
+    Nothing is assigned unless all weights fit and are finite. Rows of the embedding matrix beyond the checkpoint's
+    (markers) keep what they have; so does a pooler that the checkpoint lacks, which nothing reads.
 
     Raises:
       UserError: the checkpoint is not there, or it lacks weights or has them in other shapes; names them.
     """
-    folder = Path(source)
-    if folder.is_dir() and not any((folder / name).is_file() for name in WEIGHT_FILES):
-        raise UserError(
-            f"encoder {source}: holds neither {WEIGHT_FILES[0]} nor {WEIGHT_FILES[2]}; save it as safetensors "
-            "(PyTorch's own files are pickles, which are not read)"
-        )
-    _require_floats(folder)
     config = load_config(source)
-    cls = TF_MODEL_MAPPING[type(config)]
-    with policy("float32"), quiet(), _in_one_line(source, "its weights"):
-        model, report = cls.from_pretrained(
-            source,
-            config=config,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,  # they are reported, and refused below by name
-            **how_to_read(source, "encoder", KEY),
-            **_without_pooler(cls),
-        )
-    _require_all_layers(report["unexpected_keys"], config, source)
-    lacking = sorted(report["missing_keys"])
-    if report.get("mismatched_keys"):
-        name, theirs, ours = report["mismatched_keys"][0]
-        raise UserError(f"encoder {source}: weight {name} is {tuple(theirs)}, config.json makes it {tuple(ours)}")
-    if lacking:
-        more = f" and {len(lacking) - 1} others" if len(lacking) > 1 else ""
-        raise UserError(f"encoder {source}: the checkpoint has no weight {lacking[0]}{more}; is it of another model?")
-    loaded = getattr(model, model.base_model_prefix)
-    values = {tail_of(weight.name, loaded.name): weight.numpy() for weight in loaded.weights}
-    for name, value in values.items():
-        if not np.isfinite(value).all():
-            raise UserError(
-                f"encoder {source}: weight {name} holds NaN or infinity; copy the weights again, or use another encoder"
-            )
+    how = {**how_to_read(source, "encoder", KEY), "_commit_hash": getattr(config, "_commit_hash", None)}
+    with _in_one_line(source, "its weights"), open_checkpoint(source, **how) as checkpoint:
+        variables = _variables(encoder, checkpoint)
+        _require_floats(checkpoint, source)
+        _require_all_layers(checkpoint.weights.keys() - variables.keys(), config, source)
+        rows = encoder.get_config()["vocabulary_size"]
+        shapes = {
+            name: _shape(checkpoint, name, variable, rows, config, source)
+            for name, variable in variables.items()
+            if name in checkpoint.weights
+        }
+        _require_no_more(variables.keys() - shapes.keys(), source)
+
+        def value_of(name: str) -> np.ndarray:
+            return checkpoint.read(name, shapes[name], leaf_name(variables[name]))
+
+        for name in variables:
+            if not np.isfinite(value_of(name)).all():
+                raise UserError(
+                    f"encoder {source}: weight {name} holds NaN or infinity; copy the weights again, or use another "
+                    "encoder"
+                )
+        for name, variable in variables.items():
+            value = value_of(name)
+            if value.shape != tuple(variable.shape):
+                value = tf.concat([value, variable[len(value) :]], 0)
+            variable.assign(value)
+
+
+def _variables(encoder: PieceEncoder, checkpoint: Checkpoint) -> dict[str, tf.Variable]:
+    """Name in the checkpoint -> the encoder's variable; without those that a checkpoint does not or need not have."""
+    variables = {}
     for variable in encoder.main.weights:
-        if leaf_name(variable) in (NEW_ROWS, "lora_a", "lora_b"):
-            continue
         tail = encoder.tail(variable)
-        value = values[tail]
-        rows = len(value) if value.ndim else 0
-        if tuple(variable.shape[1:]) != value.shape[1:] or rows > (variable.shape[:1] or [0])[0]:
-            raise UserError(f"encoder {source}: weight {tail} is {value.shape}, config.json makes it {variable.shape}")
-        if rows < (variable.shape[:1] or [0])[0]:
-            value = tf.concat([value, variable[rows:]], 0)
-        variable.assign(value)
+        name = checkpoint.name_of(encoder.main.name, tail)
+        unread = tail.startswith("pooler/") and name not in checkpoint.weights
+        if not unread and leaf_name(variable) not in (NEW_ROWS, "lora_a", "lora_b"):
+            variables[name] = variable
+    return variables
+
+
+def _shape(checkpoint: Checkpoint, name: str, variable: tf.Variable, rows: int, config, source: str) -> tuple[int, ...]:
+    """The shape of a weight in the checkpoint, in Keras' layout: the variable's, or with rows for fewer pieces.
+
+    Args:
+      rows: the encoder's, which are the configuration's and those of new pieces.
+    """
+    leaf, shapes = leaf_name(variable), [tuple(variable.shape)]
+    if shapes[0][:1] == (rows,):
+        shapes.append((config.vocab_size, *shapes[0][1:]))
+    for shape in shapes:
+        if checkpoint.fits(name, shape, leaf):
+            return shape
+    raise UserError(
+        f"encoder {source}: weight {name} is {checkpoint.weights[name].shape}, config.json makes it "
+        f"{checkpoint.shape_of(shapes[-1], leaf)}"
+    )
+
+
+def _require_no_more(lacking: Iterable[str], source: str) -> None:
+    """Refuses a checkpoint without weights that the encoder has."""
+    names = sorted(lacking)
+    if names:
+        more = f" and {len(names) - 1} others" if len(names) > 1 else ""
+        raise UserError(f"encoder {source}: the checkpoint has no weight {names[0]}{more}; is it of another model?")
 
 
 def _require_all_layers(unread: Iterable[str], config, source: str) -> None:
@@ -374,43 +392,19 @@ def _require_all_layers(unread: Iterable[str], config, source: str) -> None:
         )
 
 
-def _require_floats(folder: Path) -> None:
-    """Refuses a folder whose weights are whole numbers (ids of positions apart)."""
-    safetensors = any((folder / name).is_file() for name in WEIGHT_FILES[:2])  # which are read if there are both
-    for path in sorted(folder.glob("model*.safetensors" if safetensors else "tf_model*.h5")):
-        with _in_one_line(str(folder), "its weights"):
-            kinds = _kinds(path) if safetensors else _kinds_of_h5(path)
-        whole = [
-            name for name, kind in kinds.items() if kind not in _FLOATS and not name.removesuffix(":0").endswith("_ids")
-        ]
-        if whole:
-            raise UserError(
-                f"encoder {folder}: weight {min(whole)} holds numbers of type {kinds[min(whole)]}, not floats; give "
-                "weights that are not quantised"
-            )
-
-
-def _kinds(path: Path) -> dict[str, str]:
-    """Weight -> its type, as safetensors names it."""
-    with safe_open(path, framework="numpy") as file:
-        return {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
-
-
-def _kinds_of_h5(path: Path) -> dict[str, str]:
-    kinds = {}
-
-    def look(name, item):
-        if isinstance(item, h5py.Dataset):
-            kinds[name] = item.dtype.name
-
-    with h5py.File(path, "r") as file:
-        file.visititems(look)
-    return kinds
+def _require_floats(checkpoint: Checkpoint, source: str) -> None:
+    """Refuses whole numbers (ids of positions apart)."""
+    name = checkpoint.not_float()
+    if name is not None:
+        raise UserError(
+            f"encoder {source}: weight {name} holds numbers of type {checkpoint.weights[name].kind}, not floats; give "
+            "weights that are not quantised"
+        )
 
 
 @contextlib.contextmanager
 def quiet():
-    """`transformers` writes pages about weights that it did or did not use; what matters is an error of ours."""
+    """Without the warnings of `transformers`: that version 5 has no TensorFlow classes, and what it assumes."""
     before = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity(logging.CRITICAL)
     try:

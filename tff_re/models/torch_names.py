@@ -13,16 +13,21 @@ import tensorflow as tf
 _LEAVES = {
     **dict.fromkeys(("kernel", "gamma", "embeddings", "weight"), "weight"),
     **dict.fromkeys(("beta", "bias"), "bias"),
+    "depthwise_kernel": "depthwise.weight",
+    "pointwise_kernel": "pointwise.weight",
     "lora_a": "lora_A.weight",
     "lora_b": "lora_B.weight",
 }
-"""The last part of a weight's name in Keras -> in PyTorch."""
+"""The last part of a weight's name in Keras -> in PyTorch; others are the same, such as DeBERTa's `q_bias`."""
 
-_TRANSPOSED = ("lora_a", "lora_b", "kernel")
-"""What PyTorch holds with its axes exchanged."""
+_TRANSPOSED = ("lora_a", "lora_b", "kernel", "depthwise_kernel", "pointwise_kernel")
+"""What PyTorch holds with its axes in the reverse order."""
 
 _NUMBER = re.compile(r"_[.]_[.]?")
 """Around the number of a layer in a list, in Keras."""
+
+_FORMER = {"gamma": "weight", "beta": "bias"}
+"""What checkpoints of the first years call the weights of a layer normalisation -> PyTorch's names."""
 
 
 def encoder_name(tail: str) -> str:
@@ -30,12 +35,16 @@ def encoder_name(tail: str) -> str:
 
     Args:
       tail: the name in Keras behind that of the encoder's main layer (`Adaptable.tail`).
-
-    Raises:
-      KeyError: a weight of this kind is not known; the key is the last part of its name.
     """
     path, _, leaf = tail.rpartition("/")
-    return f"{_NUMBER.sub('.', path.replace('/', '.'))}.{_LEAVES[leaf]}"
+    name = _LEAVES.get(leaf, leaf)
+    return f"{_NUMBER.sub('.', path.replace('/', '.'))}.{name}" if path else name
+
+
+def renamed(name: str) -> str:
+    """The name in PyTorch today of a weight in a checkpoint."""
+    path, dot, leaf = name.rpartition(".")
+    return path + dot + _FORMER.get(leaf, leaf)
 
 
 def head_names(model: tf.keras.Model) -> dict[str, tuple[tf.Variable, str]]:
@@ -60,4 +69,9 @@ def transposed(value: np.ndarray, leaf: str) -> np.ndarray:
     Args:
       leaf: the last part of the weight's name in Keras.
     """
-    return np.ascontiguousarray(value.T if leaf in _TRANSPOSED else value)
+    return np.ascontiguousarray(value.T if is_transposed(leaf) else value)
+
+
+def is_transposed(leaf: str) -> bool:
+    """Whether PyTorch holds a weight with its axes in the reverse order."""
+    return leaf in _TRANSPOSED

@@ -22,12 +22,14 @@ class Table:
       rows: cells as text, as many as there are headings.
       muted: rows (their numbers) that are no method's: controls, and what was not trained.
       caption: below it.
+      entities: of each row the entities of a `Network` that it is of; none: the rows are of no entities.
     """
 
     heading: Sequence[str]
     rows: Sequence[Sequence[str]]
     muted: frozenset[int] = frozenset()
     caption: str = ""
+    entities: Sequence[Sequence[int]] = ()
     kind: str = field(default="table", init=False)
 
 
@@ -81,7 +83,70 @@ class Heading:
     kind: str = field(default="heading", init=False)
 
 
-Block = Table | Chart | Facts | Items | Words | Code | Heading
+@dataclass(frozen=True)
+class TextPart:
+    """A piece of a text.
+
+    Attributes:
+      text: the piece.
+      colour: of a mention, as CSS has it.
+      entity: the number of the mention's entity; None: the piece is no mention.
+      note: what the reader sees at the mention.
+    """
+
+    text: str
+    colour: str = ""
+    entity: int | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class MarkedText:
+    """A text with its mentions highlighted, under a title."""
+
+    title: str
+    parts: Sequence[TextPart]
+    kind: str = field(default="marked", init=False)
+
+
+@dataclass(frozen=True)
+class NetworkNode:
+    """An entity in a network: its number, where it stands, its label, a note and its colour."""
+
+    entity: int
+    x: float
+    y: float
+    label: str
+    note: str
+    colour: str
+
+
+@dataclass(frozen=True)
+class NetworkEdge:
+    """A line from one entity (by its number) to another, between two points, with the names of its relations."""
+
+    head: int
+    tail: int
+    x1: float
+    y1: float
+    x2: float
+    y2: float
+    label: str
+
+
+@dataclass(frozen=True)
+class Network:
+    """A graph of entities; a click on one marks it, its neighbours, its mentions and its rows of tables."""
+
+    nodes: Sequence[NetworkNode]
+    edges: Sequence[NetworkEdge]
+    width: int
+    height: int
+    caption: str = ""
+    kind: str = field(default="network", init=False)
+
+
+Block = Table | Chart | Facts | Items | Words | Code | Heading | MarkedText | Network
 
 
 @dataclass(frozen=True)
@@ -111,6 +176,7 @@ def page(title: str, subtitle: str, sections: Sequence[Section], made_by: str) -
         sections=filled,
         made_by=made_by,
         script=script,
+        clickable=any(isinstance(block, MarkedText | Network) for section in filled for block in section.blocks),
         chart=lambda block: charts[id(block.figure)],
         verdicts=VERDICTS,  # marked, not only coloured: a page may be printed in black
     )

@@ -42,9 +42,11 @@ class SpanMeasures:
         f1 = self.per_class(statistics)[2]
         occurs = (np.asarray(statistics["actual"]) > 0) | (np.asarray(statistics["predicted"]) > 0)
         correct, predicted, actual = (float(np.sum(statistics[n])) for n in ("true_positives", "predicted", "actual"))
-        found, hit = (float(np.sum(statistics[f"overlapping_{n}"])) for n in ("predicted", "actual"))
+        overlapping_predicted, overlapping_actual = (
+            float(np.sum(statistics[f"overlapping_{n}"])) for n in ("predicted", "actual")
+        )
         strict = _ratios(correct, predicted, actual, correct)
-        lenient = _ratios(found, predicted, actual, hit)
+        lenient = _ratios(overlapping_predicted, predicted, actual, overlapping_actual)
         values = (
             float(statistics["loss"]) / tokens,
             *strict,

@@ -21,7 +21,7 @@ from datasets.encoding_files import document_encoding_from_json
 from datasets.json_values import Fail
 from tff_re.errors import UserError
 from tff_re.exporting.card import file_uses
-from tff_re.exporting.kind import Kind, check_strings, checked_encoding
+from tff_re.exporting.kind import Kind, check_pair_types, check_strings, checked_encoding, pair_types
 from tff_re.exporting.layout import ENCODING_FILE, REMEDY
 from tff_re.exporting.predictors import CorpusPredictor, Score, in_batches
 
@@ -151,6 +151,7 @@ class DocumentKind(Kind):
         value = 0.0 if details["threshold"] is None else details["threshold"]  # null is infinity, which JSON has not
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
             raise fail('"details.threshold" is no number', remedy=REMEDY)
+        check_pair_types(description, fail)
 
     def encoding(self, value: Any, source: Mapping[str, Any], fail: Fail) -> Any:
         return checked_encoding(document_encoding_from_json, value, source, fail)
@@ -172,22 +173,27 @@ class DocumentKind(Kind):
         )
 
     def details(self, experiment, weights, dev) -> dict[str, Any]:
-        """`threshold`: the probability from which on a relation is predicted, the best on dev for the exported model.
-
-        Not that of metrics.csv, which may be another precision's.
+        """`pair_types`, and `threshold`: the probability from which on a relation is predicted, the best on dev for the
+        exported model. Not that of metrics.csv, which may be another precision's.
         """
         from tff_re.tasks.held_out import DEV
         from tff_re.tasks.pair_metrics import DEFAULT_THRESHOLD
 
         held_out = experiment.prepared.held_out
+        types = pair_types(
+            (sample.entities[pair.head].kind, sample.entities[pair.tail].kind)
+            for corpus in held_out.corpora.values()
+            for sample in corpus.samples
+            for pair in sample.pairs
+        )
         if DEV not in held_out.splits:
-            return {"threshold": DEFAULT_THRESHOLD}
+            return {"threshold": DEFAULT_THRESHOLD, **types}
         if dev is None:
             scores = np.asarray(experiment.scoring(weights, held_out.examples(experiment.model, DEV)))
             dev = {name.removeprefix(f"{DEV}/"): value for name, value in held_out.metrics({DEV: scores}).items()}
         if "threshold" not in dev:
             raise UserError("the model's scores of the dev documents are not finite; training has diverged")
-        return {"threshold": dev["threshold"]}
+        return {"threshold": dev["threshold"], **types}
 
     def tested_on(self, corpus) -> str:
         return f"{len(corpus.samples)} documents at the server"

@@ -15,7 +15,7 @@ from datasets.relations.loading import load_relations
 from datasets.relations.records import UNKNOWN_TYPE, RelationMention
 from datasets.text.relation_layout import from_inline_markers
 from tff_re.exporting.card import ENCODED, IMPORT_TENSORFLOW_TEXT, OF_TENSORFLOW_TEXT, Use, uses
-from tff_re.exporting.kind import Kind, check_strings
+from tff_re.exporting.kind import Kind, check_pair_types, check_strings, pair_types
 from tff_re.exporting.kinds.texts import string_of
 from tff_re.exporting.layout import DESCRIPTION_FILE, KERAS_FILE, REMEDY, SAVED_MODEL_FOLDER
 from tff_re.exporting.predictors import Prediction, PredictionError, Predictor
@@ -117,12 +117,25 @@ class RelationKind(Kind):
         check_strings(field(source, "markers", list, fail), '"input.markers"', fail, count=_MARKERS)
         if not isinstance(source.get("blind"), bool):
             raise fail('"input.blind" is neither true nor false', remedy=REMEDY)
-        optional_string(description.get("details") or {}, "negative_label", fail)
+        details = description.get("details") or {}
+        optional_string(details, "negative_label", fail)
+        check_pair_types(description, fail)
+        placeholders = details.get("placeholders", {})
+        if not isinstance(placeholders, dict) or not all(
+            isinstance(text, str) and text for text in placeholders.values()
+        ):
+            raise fail('"details.placeholders" is not an object of strings', remedy=REMEDY)
 
     def details(self, experiment: Experiment, weights: Any, dev: Mapping[str, float] | None) -> dict[str, Any]:
         names, positive = experiment.prepared.label_names, experiment.prepared.measures.positive_labels
         negative = [name for label, name in enumerate(names) if positive is not None and label not in positive]
-        return {"negative_label": negative[0]} if len(negative) == 1 else {}
+        mentions = [mention for corpus in experiment.prepared.corpora for mention in corpus.samples]
+        placeholders = placeholders_of(mentions)
+        return {
+            **({"negative_label": negative[0]} if len(negative) == 1 else {}),
+            **pair_types((mention.head_type, mention.tail_type) for mention in mentions),
+            **({"placeholders": placeholders} if placeholders else {}),
+        }
 
     def encoding(self, value: Any, source: Mapping[str, Any], fail: Fail) -> None:
         if not isinstance(value, dict):
@@ -156,6 +169,20 @@ class RelationKind(Kind):
             before if SAVED_MODEL_FOLDER in description["forms"] else None,
         )
         return uses(description, saved_model, keras)
+
+
+def placeholders_of(mentions: Iterable[RelationMention]) -> dict[str, str]:
+    """Type -> what stands for every mention of it in texts without the mentions' words, as GAD's ``@GENE$``.
+
+    Empty where one mention is not its type's placeholder.
+    """
+    placeholders = {}
+    for mention in mentions:
+        for text, its_type in ((mention.head_text, mention.head_type), (mention.tail_text, mention.tail_type)):
+            if text != f"@{its_type.upper()}$":
+                return {}
+            placeholders[its_type] = text
+    return placeholders
 
 
 def span_inputs(mentions: Sequence[RelationMention], blind: bool) -> dict[str, Any]:

@@ -1,0 +1,199 @@
+"""The pipeline on gold documents: recognition, relations on gold mentions, and both together, so that errors have a
+place."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from datasets.documents.records import Document
+from datasets.errors import DataError
+from datasets.relations.records import Span
+from tff_re.extraction.extract import CUT, DOCUMENTS_AT_ONCE, SKIPPED
+from tff_re.extraction.pipeline import Pipeline
+from tff_re.extraction.records import UNLINKED, Annotated, Fact, Mention, RawDocument
+from tff_re.extraction.relations import chunks
+
+GOLD = "gold"
+"""How gold mentions are linked."""
+
+Triple = tuple[str, str, str]
+"""Head, relation, tail."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Right, predicted and gold items; of none, precision, recall and F1 are 0."""
+
+    right: int = 0
+    predicted: int = 0
+    gold: int = 0
+
+    @property
+    def precision(self) -> float:
+        """Share of the predicted that is right."""
+        return self.right / self.predicted if self.predicted else 0.0
+
+    @property
+    def recall(self) -> float:
+        """Share of the gold that was predicted."""
+        return self.right / self.gold if self.gold else 0.0
+
+    @property
+    def f1(self) -> float:
+        """Harmonic mean of precision and recall."""
+        return 2 * self.right / (self.predicted + self.gold) if self.predicted + self.gold else 0.0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(self.right + other.right, self.predicted + other.predicted, self.gold + other.gold)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Scores of a pipeline on gold documents.
+
+    Attributes:
+      documents: How many.
+      recognition: Entities, strict: start, end and type.
+      by_type: The same for each type.
+      on_gold_mentions: Relations between gold entities, predicted from gold mentions.
+      end_to_end: Relations predicted from the raw text, strict: relation and both entities.
+      notes: What was left out.
+    """
+
+    documents: int
+    recognition: Counts
+    by_type: dict[str, Counts]
+    on_gold_mentions: Counts
+    end_to_end: Counts
+    notes: tuple[str, ...]
+
+    def rows(self) -> Iterator[tuple[str, Counts]]:
+        """(what was evaluated, its counts)."""
+        yield "recognition", self.recognition
+        yield from ((f"recognition: {name}", counts) for name, counts in self.by_type.items())
+        yield "relations on gold mentions", self.on_gold_mentions
+        yield "relations from raw text", self.end_to_end
+
+
+def evaluate(
+    pipeline: Pipeline, documents: Sequence[Document], on_batch: Callable[[int], None] = lambda documents: None
+) -> Evaluation:
+    """Scores a pipeline on documents with gold mentions and facts.
+
+    An entity of a fact from raw text is right if its id is the gold one or, without a terminology's id, if one of its
+    mentions has the span and type of a gold mention of the entity. Two predicted entities that are one gold entity
+    count once. Gold mentions without an id take no part in relations.
+
+    Args:
+      pipeline: Recognises, links and classifies.
+      documents: As `read_pubtator` gives them; types are those of the recogniser, in any case.
+      on_batch: Called with the number of documents done.
+
+    Raises:
+      DataError: No gold entity has a type of the recogniser, or no gold fact a relation of the model.
+    """
+    names, notes = _names(pipeline, documents)
+    by_type = {name: Counts() for name in pipeline.recogniser.entity_types}
+    on_gold, end_to_end, done, cut = Counts(), Counts(), 0, 0
+    for batch in chunks(documents, DOCUMENTS_AT_ONCE):
+        raw = [RawDocument(document.document_id, document.text, document.title_length) for document in batch]
+        gold = [Annotated(text, _gold_mentions(document, names)) for text, document in zip(raw, batch, strict=True)]
+        recognised = pipeline.annotate(raw)
+        for name, counts in _recognition(recognised, batch, names):
+            by_type[name] += counts
+        for document, facts in zip(batch, pipeline.facts(gold), strict=True):
+            on_gold += _relations(facts, document, {})
+        for document, facts in zip(batch, pipeline.facts(recognised), strict=True):
+            end_to_end += _relations(facts, document, _ids_of_spans(document, names))
+        cut += sum(document.cut for document in recognised)
+        done += len(batch)
+        on_batch(done)
+    skipped = len(set(pipeline.relations.skipped))
+    pipeline.relations.skipped.clear()
+    notes += [f"{count} {what}" for count, what in ((cut, CUT), (skipped, SKIPPED)) if count]
+    total = sum(by_type.values(), Counts())
+    return Evaluation(len(documents), total, by_type, on_gold, end_to_end, tuple(notes))
+
+
+def _names(pipeline: Pipeline, documents: Sequence[Document]) -> tuple[dict[str, str], list[str]]:
+    """(gold type -> the recogniser's name of it, notes)."""
+    by_case = {name.casefold(): name for name in pipeline.recogniser.entity_types}
+    gold = Counter(mention.kind for document in documents for mention in document.mentions)
+    names = {kind: by_case[kind.casefold()] for kind in gold if kind.casefold() in by_case}
+    if gold and not names:
+        raise DataError(
+            f"the gold entities are of {', '.join(sorted(gold))}, and the recogniser knows "
+            f"{', '.join(by_case.values())}",
+            remedy="evaluate it on documents of its types",
+        )
+    relations = Counter(fact.relation for document in documents for fact in document.facts)
+    known = set(pipeline.relations.labels)
+    if relations and not known & set(relations):
+        raise DataError(
+            f"the gold relations are {', '.join(sorted(relations))}, and the model knows {', '.join(sorted(known))}",
+            remedy="evaluate it on documents with its relations",
+        )
+    left_out = {kind: count for kind, count in gold.items() if kind not in names}
+    missed = {name: count for name, count in relations.items() if name not in known}
+    notes = [
+        f"{count} gold entities of {kind}, which the recogniser does not know, left out"
+        for kind, count in left_out.items()
+    ]
+    notes += [
+        f"{count} gold relations {name}, which the model does not know, count as missed"
+        for name, count in missed.items()
+    ]
+    return names, notes
+
+
+def _gold_mentions(document: Document, names: dict[str, str]) -> tuple[Mention, ...]:
+    return tuple(
+        Mention(mention.start, mention.end, names[mention.kind], 1.0, entity_id, GOLD)
+        for mention in document.mentions
+        if mention.kind in names
+        for entity_id in mention.entity_ids
+    )
+
+
+def _recognition(
+    annotated: Sequence[Annotated], documents: Sequence[Document], names: dict[str, str]
+) -> Iterator[tuple[str, Counts]]:
+    """(type, counts) of each document."""
+    for predicted, document in zip(annotated, documents, strict=True):
+        spans = {(mention.start, mention.end, mention.type) for mention in predicted.mentions}
+        gold = {(m.start, m.end, names[m.kind]) for m in document.mentions if m.kind in names}
+        for name in {kind for *_, kind in spans | gold}:
+            sets = ({span for span in group if span[2] == name} for group in (spans & gold, spans, gold))
+            yield name, Counts(*map(len, sets))
+
+
+def _ids_of_spans(document: Document, names: dict[str, str]) -> dict[tuple[int, int, str], set[str]]:
+    """Span and type of a gold mention -> the ids of what it names."""
+    ids: dict[tuple[int, int, str], set[str]] = {}
+    for mention in document.mentions:
+        if mention.kind in names:
+            ids.setdefault((mention.start, mention.end, names[mention.kind]), set()).update(mention.entity_ids)
+    return ids
+
+
+def _relations(facts: Iterable[Fact], document: Document, ids: dict[tuple[int, int, str], set[str]]) -> Counts:
+    """Counts of a document's facts; `ids` are for mentions that no terminology linked."""
+    gold = {(fact.head_id, fact.relation, fact.tail_id) for fact in document.facts}
+    predicted: set[Triple] = set()
+    for fact in facts:
+        heads = _gold_ids(fact.head, fact.head_mentions, ids)
+        tails = _gold_ids(fact.tail, fact.tail_mentions, ids)
+        triples = {(head, fact.relation, tail) for head, tail in itertools.product(heads, tails)}
+        predicted.add(min(triples & gold or triples))
+    return Counts(len(predicted & gold), len(predicted), len(gold))
+
+
+def _gold_ids(mention: Mention, spans: Sequence[Span], ids: dict[tuple[int, int, str], set[str]]) -> set[str]:
+    """The gold ids that a predicted entity may stand for; its own id where no gold mention is at its place."""
+    if mention.linked != UNLINKED:
+        return {mention.entity_id}
+    at_place = [ids.get((*span, mention.type), set()) for span in (mention.span, *spans)]
+    return next((matching for matching in at_place if matching), {mention.entity_id})

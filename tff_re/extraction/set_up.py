@@ -1,0 +1,102 @@
+"""The steps of an extraction from two models and the user's choices, checked before anything is read or written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from datasets.errors import DataError
+from datasets.files import sha256_of
+from tff_re.extraction.pairs import Named, PairTypes, TypePair, pair_types
+from tff_re.extraction.pipeline import Pipeline, Unit
+from tff_re.extraction.records import EntityRecogniser
+from tff_re.extraction.relations import check_model, relation_model
+from tff_re.extraction.terminology import SIMILARITY, Linker, Terminology
+
+UNITS = ("documents", "sentences")
+
+NamedModel = tuple[Any, str, str | None]
+"""A model, what messages call it, and the digest of its export."""
+
+
+@dataclass(frozen=True)
+class SetUp:
+    """What an extraction does, apart from its files.
+
+    Attributes:
+      recogniser: Finds entities.
+      predictor: The loaded export of relations.
+      pairs: The pairs of types that it classifies.
+      terminology: Links mentions; None: none is linked.
+      unit: What the recogniser reads at once.
+      settings: What has to be the same when an extraction continues.
+      exports: What each fact has about the models.
+    """
+
+    recogniser: EntityRecogniser
+    predictor: Any
+    pairs: PairTypes
+    terminology: Terminology | None
+    unit: Unit
+    settings: Mapping[str, Any]
+    exports: Mapping[str, str | None]
+
+    @classmethod
+    def make(
+        cls,
+        entities: NamedModel,
+        relations: NamedModel,
+        *,
+        terminology: str | os.PathLike | None = None,
+        similarity: float = SIMILARITY,
+        pairs: Sequence[TypePair] = (),
+        renamed: Mapping[str, str] | None = None,
+        unit: Unit = "documents",
+    ) -> SetUp:
+        """The checked set-up; the arguments are those of `tff_re.api.extract`.
+
+        Raises:
+          DataError: A model is of another kind, the two do not fit each other, or the terminology cannot be read.
+        """
+        (recogniser, its_name, its_digest), (predictor, name, digest) = entities, relations
+        if not getattr(recogniser, "entity_types", None):
+            raise DataError(
+                f"{its_name} recognises no entities", remedy="give an export of the task entity_recognition"
+            )
+        check_model(predictor, name)
+        if not 0 < similarity <= 1:
+            raise DataError("the similarity is not above 0 and at most 1", remedy="use e.g. 0.9, or 1 for none")
+        if unit not in UNITS:
+            raise DataError("the recogniser reads documents or sentences", remedy=f"use one of {', '.join(UNITS)}")
+        trained_on = (predictor.description.get("details") or {}).get("pair_types")
+        named = Named(its_name, tuple(recogniser.entity_types)), Named(name, trained_on)
+        types = pair_types(*named, asked=[tuple(pair) for pair in pairs], renamed=renamed)
+        exports = {"entities_export": its_digest, "relations_export": digest}
+        settings = {
+            **exports,
+            "terminology": None if terminology is None else sha256_of(terminology),
+            "similarity": similarity,
+            "pairs": sorted(map(list, types.pairs)),
+            "renamed": dict(types.relation_types),
+            "unit": unit,
+        }
+        linked = None if terminology is None else Terminology.read(Path(terminology), similarity)
+        return cls(recogniser, predictor, types, linked, unit, settings, exports)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the facts should know of the models and the terminology."""
+        notes = []
+        if self.terminology is not None and self.terminology.ambiguous:
+            notes.append(f"{self.terminology.ambiguous} names of the terminology have several ids, and link nothing")
+        if not getattr(self.predictor, "threshold", 0.0) <= 1:
+            notes.append("the export of relations has no threshold that a probability reaches: it predicts no fact")
+        return tuple(notes)
+
+    def pipeline(self, key: bytes) -> Pipeline:
+        """The steps; `key` makes the numbers of unlinked mentions."""
+        model = relation_model(self.predictor, self.pairs)
+        return Pipeline(self.recogniser, model, Linker(self.terminology, key), self.unit)
