@@ -132,3 +132,23 @@ def test_an_evaluation_counts_tokens():
     assert float(counted["examples"]) == 2 * SIZES[0]
     np.testing.assert_array_equal(counted["confusion"], expected["confusion"])
     np.testing.assert_allclose(counted["loss"], expected["loss"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedrs", "fedlc", "fedcmc", "fedetf", "feded", "moon", "feddecorr"])
+def test_a_batch_of_texts_without_tokens_counts_nothing(name):
+    """Such a step is one of a loss of zero, not of NaN, which would leave the client out."""
+    examples = texts(*DATA[0], 0)
+    empty = collections.OrderedDict((n, a[:1].copy()) for n, a in examples.items())
+    empty["tags"][:] = -1
+    both = collections.OrderedDict((n, np.concatenate([examples[n], empty[n]])) for n in examples)
+    options = options_of(name, batch_size=1, local_epochs=1, num_server_examples=4, num_server_rows=8)
+    algorithm = algorithms.find(name).build(tagger(), options)
+    state = algorithm.initialize(toolbox.model_weights(*toolbox.start_weights()))
+    values, more = [value(both, (0, 0))], []
+    if algorithm.client_work.client_state_type is not None:
+        more.append(initial_client_states(algorithm, values))
+    if algorithm.server_type is not None:
+        more.append(value(texts(*SERVER, 9), (0, 77)))
+    metrics = algorithm.next(state, values, *more)["metrics"]
+    work = metrics["work"]
+    assert work["clients/counted"] == 1 and np.isfinite(work["local/loss"])

@@ -66,6 +66,11 @@ def mean(values: tf.Tensor) -> tf.Tensor:
     return tf.math.divide_no_nan(tf.reduce_sum(values), tf.cast(tf.size(values), tf.float32))
 
 
+def row_mean(client: Client, values: tf.Tensor) -> tf.Tensor:
+    """The mean over the rows of the outputs, float32 [N]; 0 of none, as a batch of texts may be without tokens."""
+    return tf.reduce_mean(values) if client.local_model.rows is None else mean(values)
+
+
 def output_rows(client: Client, rows: tf.Tensor) -> tf.Tensor:
     """Places of examples, int32 [B] -> places of the rows that they make of the model's outputs, int32 [N]."""
     if client.local_model.rows is None:

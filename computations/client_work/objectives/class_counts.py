@@ -8,7 +8,7 @@ import attrs
 import tensorflow as tf
 from attrs.validators import in_
 
-from computations.client_work.objectives.base import Batch, Client, Objective
+from computations.client_work.objectives.base import Batch, Client, Objective, row_mean
 from computations.ranges import NOT_NEGATIVE, SHARE
 
 COUNTS = "the client's number of examples of each class"
@@ -45,7 +45,7 @@ class RestrictedSoftmax(Objective):
 
     def loss(self, client: Client, prepared: tf.Tensor, batch: Batch) -> tf.Tensor:
         logits = tf.cast(batch.outputs["logits"], tf.float32) * prepared
-        return tf.reduce_mean(client.local_model.losses(batch.labels, {**batch.outputs, "logits": logits}))
+        return row_mean(client, client.local_model.losses(batch.labels, {**batch.outputs, "logits": logits}))
 
 
 @attrs.frozen
@@ -83,5 +83,5 @@ class CalibratedLogits(Objective):
         if self.over_others:
             true = tf.one_hot(batch.labels, logits.shape[-1])
             others = tf.reduce_logsumexp(logits - LEFT_OUT * true, axis=-1)
-            return tf.reduce_mean(others - tf.reduce_sum(logits * true, axis=-1))
-        return tf.reduce_mean(client.local_model.losses(batch.labels, {**batch.outputs, "logits": logits}))
+            return row_mean(client, others - tf.reduce_sum(logits * true, axis=-1))
+        return row_mean(client, client.local_model.losses(batch.labels, {**batch.outputs, "logits": logits}))

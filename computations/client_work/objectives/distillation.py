@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import tensorflow as tf
 
-from computations.client_work.objectives.base import Batch, Client, Objective, output_rows
+from computations.client_work.objectives.base import Batch, Client, Objective, output_rows, row_mean
 from computations.ranges import NOT_NEGATIVE, POSITIVE
 
 
@@ -27,4 +27,4 @@ class Distillation(Objective):
         student = tf.nn.log_softmax(logits / self.temperature if self.temper_student else logits)
         # Where q is zero its term is zero, whatever log q is.
         divergence = tf.reduce_sum(tf.math.multiply_no_nan(teacher - student, tf.exp(teacher)), axis=-1)
-        return tf.reduce_mean(client.local_model.losses(batch.labels, batch.outputs) + self.weight * divergence)
+        return row_mean(client, client.local_model.losses(batch.labels, batch.outputs) + self.weight * divergence)

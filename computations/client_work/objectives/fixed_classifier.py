@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from computations.client_work.objectives.base import Batch, Client, Objective
+from computations.client_work.objectives.base import Batch, Client, Objective, row_mean
 from computations.client_work.objectives.class_counts import COUNTS, LEFT_OUT
 from computations.errors import CompositionError
 from computations.local_model import LocalModel, zero_initialisers
@@ -56,7 +56,7 @@ class SimplexClassifier(Objective):
         h = tf.math.l2_normalize(tf.cast(batch.outputs["features"], tf.float32), axis=-1)
         kernel = tf.cast(client.global_weights[self.kernel], tf.float32)
         logits = self.scale * tf.matmul(h, kernel) + prepared
-        return tf.reduce_mean(client.local_model.losses(batch.labels, {**batch.outputs, "logits": logits}))
+        return row_mean(client, client.local_model.losses(batch.labels, {**batch.outputs, "logits": logits}))
 
     def adjust_gradients(self, client: Client, prepared, gradients):
         """No gradient of the classifier, whatever the noise of private examples made of it."""

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from computations import federated as tff
 from computations.aggregators.major_classifier_vectors import MajorClassifierVectorsFactory
-from computations.client_work.objectives.base import Batch, Client, Objective, SideChannel
+from computations.client_work.objectives.base import Batch, Client, Objective, SideChannel, row_mean
 from computations.local_model import LocalModel, zero_initialisers
 
 
@@ -71,7 +71,7 @@ class MajorClassifierContrast(Objective):
         contrast = tf.nn.sparse_softmax_cross_entropy_with_logits(
             labels=batch.labels, logits=tf.matmul(h, client.shared, transpose_b=True)
         )
-        return super().loss(client, prepared, batch) + self.mu * tf.reduce_mean(contrast)
+        return super().loss(client, prepared, batch) + self.mu * row_mean(client, contrast)
 
     def upload(self, client: Client, prepared, steps):
         """<vectors=float32[C,d], scores=float32[C], counts=float32>; see MajorClassifierVectorsFactory."""
