@@ -159,6 +159,7 @@ class DocumentInput:
       pairs have mentions;
     - `pair_labels` float32 [B, max_pairs, num_relations]: 1 where the relation holds of the pair. The model hands them
       on beside its outputs, for the loss; it does not read them.
+    - `entity_type` int32 [B, max_entities], for models that read types: each entity's, -1 where it has none.
 
     Attributes:
       vocabulary_size: Ids lie in [0, vocabulary_size); markers included.
@@ -166,6 +167,8 @@ class DocumentInput:
       num_relations: R, relations that a pair may have, each on its own.
       tokenizer: Folder or hub id of the word pieces' tokenizer.
       new_pieces, fixed: As PieceInput's.
+      num_types: How many types entities have.
+      typed: Whether the model reads them.
     """
 
     vocabulary_size: int
@@ -177,6 +180,8 @@ class DocumentInput:
     tokenizer: str | None = None
     new_pieces: int = 0
     fixed: FixedWeights | None = None
+    num_types: int = 0
+    typed: bool = False
 
     @property
     def specs(self) -> Mapping[str, tf.TensorSpec]:
@@ -185,6 +190,7 @@ class DocumentInput:
             **dict.fromkeys(("input_ids", "attention_mask"), self.max_length),
             **dict.fromkeys(("mention_place", "mention_entity"), self.max_mentions),
             **dict.fromkeys(("pair_head", "pair_tail"), self.max_pairs),
+            **({"entity_type": self.max_entities} if self.typed else {}),
         }
         return {
             **{name: _spec("int32", width) for name, width in widths.items()},

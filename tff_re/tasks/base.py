@@ -91,6 +91,11 @@ class Prepared:
         return None
 
     @property
+    def pair_types(self) -> tuple[tuple[str, str], ...]:
+        """Types of the heads and tails of candidate pairs in documents; empty where that is not known here."""
+        return ()
+
+    @property
     def documents(self) -> DocumentStatistics | None:
         """How whole documents spread over the clients; None where the samples are not documents."""
         return None
