@@ -84,6 +84,10 @@ class DataSet:
         """What its reader takes by keyword."""
         return frozenset(inspect.signature(self.read).parameters) if self.read else frozenset()
 
+    def default(self, option: str) -> Any:
+        """What its reader takes an option for if it is not given; None where it has no such option."""
+        return inspect.signature(self.read).parameters[option].default if option in self.options else None
+
 
 def data_set(name: str, **entry):
     """Registers the decorated reader as that of the data set `name`; `entry` are the other attributes of `DataSet`.

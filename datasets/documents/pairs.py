@@ -79,6 +79,8 @@ def rule_of(
     names = tuple(sorted({f.relation for d in documents for f in d.facts}) if relations is None else relations)
     if not names:
         raise DataError("states no relation", path=path, remedy="name the relations (task.relations)")
+    if not held_out:
+        _require_known(documents, path, names)
     if not isinstance(directed, bool) and (unknown := sorted(set(directed) - set(names))):
         raise DataError("directed names an unknown relation", path=path, remedy=nearest(unknown[0], names))
     with_direction = set(names if directed is True else directed or ())
@@ -95,6 +97,14 @@ def rule_of(
         if unknown and not held_out:
             raise DataError("pair_types names a type that no mention has", path=path, remedy=nearest(unknown[0], kinds))
     return PairRule(types, names, undirected, others=held_out)
+
+
+def _require_known(documents: Sequence[Document], path: PathLike, names: Collection[str]) -> None:
+    for position, document in enumerate(documents, 1):
+        for fact in document.facts:
+            if fact.relation not in names:
+                where, remedy = named("document", document.document_id, position), nearest(fact.relation, names)
+                raise DataError("states a relation that is not among those given", path=path, record=where, remedy=remedy)
 
 
 def _stated_types(documents: Sequence[Document], names: Collection[str], undirected: Collection[str]) -> PairTypes:

@@ -62,9 +62,8 @@ def probabilities(run, split) -> dict[tuple[str, str], float]:
     """(document, disease) -> the chosen model's probability, from Keras alone."""
     encoded = run.experiment.prepared.held_out._documents[split].encoded
     model = run.experiment.model.keras_model(run.result.weights)
-    logits = np.asarray(
-        model({n: a for n, a in encoded.arrays.items() if n != "y"}, training=False)["logits"], np.float64
-    )
+    arrays = {name: encoded.arrays[name] for name in run.experiment.prepared.inputs.specs}
+    logits = np.asarray(model(arrays, training=False)["logits"], np.float64)
     keys = [(pair.document_id, pair.tail_id) for pairs in encoded.pairs for pair in pairs]
     return dict(zip(keys, 1 / (1 + np.exp(-logits[:, 0])), strict=True))
 

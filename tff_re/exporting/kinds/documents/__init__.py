@@ -37,16 +37,14 @@ All arrays are int32, and all their dimensions are free. `input_ids` and `attent
 D documents as the tokenizer cuts them, with a marker on either side of each mention; `mention_place` [D, M] are the
 places of the opening markers, `mention_entity` [D, M] the entity of each mention, from 0 on in each document;
 `pair_head` and `pair_tail` [D, P] are the entities of the pairs that are asked for. -1 fills up where a document has
-fewer mentions or pairs.{types} `probabilities`, float32 [D, P, R], are of each relation on its own; a relation is predicted
-from {threshold}. `{encoding}` has the tokenizer (`tokenizer` is what the
+fewer mentions or pairs.{types} `probabilities`, float32 [D, P, R], are of each relation on its own; a relation is
+predicted from {threshold}. `{encoding}` has the tokenizer (`tokenizer` is what the
 library tokenizers reads) and the marker. Texts are encoded outside, so that the model needs nothing but TensorFlow."""
 
 
 _TYPE_ARRAY = "\narrays.update(entity_type=tf.constant([[0, 0]]))"
 
-_TYPES_EXPLAINED = (
-    " `entity_type` [D, E] are the entities' types: numbers in the encoding's `types`, or -1."
-)
+_TYPES_EXPLAINED = " `entity_type` [D, E] are the entities' types: numbers in the encoding's `types`, or -1."
 
 _PAIRS = {"types": "pair_types", "directed": "directed", "separators": "separators"}
 """Keys of `details.pairs` -> options of `load_documents`."""
@@ -205,8 +203,8 @@ class DocumentKind(Kind):
         """`threshold`: the probability from which on a relation is predicted, the best on dev for the exported model,
         or the one that the model's loss sets; not that of metrics.csv, which may be another precision's.
 
-        `pairs`: `types` of the head and the tail of candidate pairs, and where the recipe says them which relations are
-        `directed` and the `separators` of identifiers.
+        `pairs`: `types` of the head and the tail of candidate pairs, and of data sets that have these options which
+        relations are `directed` and the `separators` of identifiers.
         """
         from tff_re.tasks.held_out import DEV
         from tff_re.tasks.pair_metrics import DEFAULT_THRESHOLD
@@ -229,8 +227,10 @@ class DocumentKind(Kind):
 def _pairs_of(experiment) -> dict[str, Any]:
     """`pairs` of the details."""
     options = experiment.recipe.task.options
-    types = experiment.prepared.pair_types or options.pair_types or find_data_set(options.dataset).pair_types
+    data_set = find_data_set(options.dataset)
+    types = experiment.prepared.pair_types or options.pair_types or data_set.pair_types
     said = {"directed": options.directed, "separators": options.separators}
+    said = {key: data_set.default(key) if value is None else value for key, value in said.items()}
     return {"types": [list(pair) for pair in types], **{key: value for key, value in said.items() if value is not None}}
 
 
