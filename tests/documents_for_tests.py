@@ -55,7 +55,7 @@ def write_documents(path: Path, numbers) -> Path:
 
 
 def biored_block(number: int) -> list[str]:
-    """A document's lines in BioRED's form, with a drug, a gene and a rash; the number says which sentences and facts."""
+    """A document's lines in BioRED's form, of a drug, a gene and a rash; the number gives sentences and facts."""
     title, more = f"{HIDDEN} drug binds gene.", "The gene inhibits the gene. " * (number % 3)
     text = f"{title} {more}The rash."
     lines = [f"{number}|t|{title}", f"{number}|a|{text[len(title) + 1 :]}"]

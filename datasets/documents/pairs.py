@@ -103,8 +103,12 @@ def _require_known(documents: Sequence[Document], path: PathLike, names: Collect
     for position, document in enumerate(documents, 1):
         for fact in document.facts:
             if fact.relation not in names:
-                where, remedy = named("document", document.document_id, position), nearest(fact.relation, names)
-                raise DataError("states a relation that is not among those given", path=path, record=where, remedy=remedy)
+                raise DataError(
+                    "states a relation that is not among those given",
+                    path=path,
+                    record=named("document", document.document_id, position),
+                    remedy=nearest(fact.relation, names),
+                )
 
 
 def _stated_types(documents: Sequence[Document], names: Collection[str], undirected: Collection[str]) -> PairTypes:

@@ -71,7 +71,8 @@ def test_the_entries():
     for name, data_set in DATA_SETS.items():
         assert data_set.task and data_set.licence and data_set.citation and data_set.available_from
         assert bool(data_set.labels) == (name != "synthetic")
-        assert bool(data_set.files) == (name not in ("synthetic", "relations", "documents")), "made up, or files of your own"
+        without = ("synthetic", "relations", "documents")
+        assert bool(data_set.files) == (name not in without), "made up, or files of your own"
         assert not data_set.files or next(iter(data_set.files)) == "train", "the default split"
     # An aligned corpus is made from the files of another data set.
     files = [file for name, data_set in DATA_SETS.items() if name != "cdr_aligned" for file in data_set.files.values()]
