@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from datasets.errors import DataError
 from tests.bags_for_tests import HIDDEN, prepare, train_table
 from tests.documents_for_tests import (
     biored_block,
@@ -18,6 +19,7 @@ from tests.documents_for_tests import (
 )
 from tests.upper_floors import command, refusal, share_computations, write_recipe
 from tff_re.exporting.export_run import export_run
+from tff_re.exporting.kinds.documents import DocumentKind
 from tff_re.exporting.prediction import load_export
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.reading import read_history
@@ -256,7 +258,7 @@ def test_biored_with_a_threshold_class_and_types(files, runtime, capsys, tmp_pat
     about = predictor.description
     assert about["details"]["threshold"] == 0.5 and "entity_type" in about["arrays"]
     types = [list(pair) for pair in experiment.prepared.pair_types]
-    assert about["details"]["pairs"] == {"types": types, "directed": False}
+    assert about["details"]["pair_types"] == types and about["details"]["pairs"] == {"directed": False}
     for form in ("saved_model", "saved_model_float16"):
         assert about["forms"][form]["f1"] == pytest.approx(metrics["test/f1"]), form
     file = write_biored(tmp_path / "later.pubtator", range(200, 206))
@@ -329,3 +331,26 @@ def test_the_files_of_these_tests_are_of_their_forms():
         "1\tComparison\tD1\t7\tNovel",
     ]
     assert marking_encoder().is_dir()
+
+
+@pytest.mark.parametrize(
+    ("details", "reason"),
+    [
+        ({"pair_types": [["A"]]}, "pair_types"),
+        ({"pair_types": {}}, "pair_types"),
+        ({"pair_types": [["A", 1]]}, "pair_types"),
+        ({"pairs": []}, "no object"),
+        ({"pairs": {"path": "x"}}, "no object"),
+        ({"pairs": {"directed": "Bind"}}, "which relations have a direction"),
+        ({"pairs": {"separators": 1}}, "no string"),
+        ({"pair_types": [["A", "B"]], "pairs": {"directed": ["Bind"], "separators": ";"}}, None),
+        ({}, None),
+    ],
+)
+def test_what_an_export_says_of_pairs_is_checked(details, reason):
+    description = {"arrays": ["input_ids"], "details": {"threshold": 0.5, **details}}
+    if reason is None:
+        DocumentKind().check(description, DataError)
+    else:
+        with pytest.raises(DataError, match=reason):
+            DocumentKind().check(description, DataError)

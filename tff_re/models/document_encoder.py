@@ -136,10 +136,7 @@ class DocumentEncoder(EncoderModel):
         """
         if options.type_embedding and not pieces_of(inputs).typed:
             inputs = _typed(inputs)
-            return self._precompute(options, inputs, seed) or (inputs, None)
-        return self._precompute(options, inputs, seed)
-
-    def _precompute(self, options: Options, inputs: DocumentInput, seed: int):
+            return self.precompute(options, inputs, seed) or (inputs, None)
         if isinstance(inputs, HiddenInput) or not options.frozen_layers:
             return super().precompute(options, inputs, seed)
         whole = self.frozen_encoder(options, inputs, seed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -196,6 +196,14 @@ class DocumentInput:
             **{name: _spec("int32", width) for name, width in widths.items()},
             "pair_labels": _spec("float32", self.max_pairs, self.num_relations),
         }
+
+
+def unread_specs(inputs) -> Mapping[str, tf.TensorSpec]:
+    """Name -> TensorSpec of a batch of what examples have and the model does not read: types of entities."""
+    pieces = pieces_of(inputs)
+    if not isinstance(pieces, DocumentInput) or pieces.typed or not pieces.num_types:
+        return {}
+    return {name: s for name, s in replace(pieces, typed=True).specs.items() if name not in pieces.specs}
 
 
 def trained_in_parts(inputs) -> bool:

@@ -20,6 +20,7 @@ from computations.local_model import LABEL, LocalModel
 from computations.registry import Choice
 from datasets.federated import ClientExamples, Examples, FederatedExamples
 from tff_re.errors import UserError
+from tff_re.models.inputs import unread_specs
 from tff_re.recipes.reading import Recipe
 from tff_re.sites.agreement import SPLITS, Agreement, Client
 from tff_re.tasks import TASKS
@@ -41,6 +42,11 @@ class Held(dict):
         blank = {n: np.zeros([], spec.dtype.as_numpy_dtype) for n, spec in specs.items()}
         super().__init__({n: np.broadcast_to(blank[n], [count, *specs[n].shape[1:]]) for n in specs})
         self.client_id, self.split = client_id, split
+
+
+def _specs(inputs, side_arrays: Iterable[str]) -> dict[str, tf.TensorSpec]:
+    """Name -> TensorSpec of all that examples have."""
+    return {**input_spec(inputs, side_arrays), **unread_specs(inputs)}
 
 
 @dataclass(frozen=True)
@@ -90,7 +96,7 @@ class SitesPrepared(Prepared):
 
         def examples(part):
             if isinstance(part, Held):
-                return Held(part.client_id, part.split, len(part[LABEL]), input_spec(inputs, self.side_arrays))
+                return Held(part.client_id, part.split, len(part[LABEL]), _specs(inputs, self.side_arrays))
             return None if part is None else run(part)
 
         clients = (
@@ -168,7 +174,7 @@ def prepared(
     if agreed.digest != agreement.encoding:
         raise UserError("texts would be encoded otherwise here than agreed upon; use the same tokenizer and dictionary")
     at_server = at_server or AtServer()
-    specs, clients = input_spec(agreed.inputs, task.side_arrays), agreement.clients
+    specs, clients = _specs(agreed.inputs, task.side_arrays), agreement.clients
 
     def held(name: str, split: str, count: int | None) -> Held | None:
         return None if count is None else Held(name, split, count, specs)

@@ -46,9 +46,6 @@ _TYPE_ARRAY = "\narrays.update(entity_type=tf.constant([[0, 0]]))"
 
 _TYPES_EXPLAINED = " `entity_type` [D, E] are the entities' types: numbers in the encoding's `types`, or -1."
 
-_PAIRS = {"types": "pair_types", "directed": "directed", "separators": "separators"}
-"""Keys of `details.pairs` -> options of `load_documents`."""
-
 
 @dataclass(frozen=True)
 class PairPrediction:
@@ -107,14 +104,11 @@ class DocumentPredictor(CorpusPredictor):
         """
         if dataset is None:
             dataset, label = self.dataset, label or self._details.get("label")
-        stored = {option: value for key, option in _PAIRS.items() if (value := self._pairs.get(key)) is not None}
-        pairing = pairing_for(dataset, {"relations": self.labels, "held_out": True, **stored}) if self._pairs else {}
+        pairing: dict[str, Any] = {}
+        if types := self._details.get("pair_types"):  # an older export has none
+            pairing = {"relations": self.labels, "held_out": True, "pair_types": types}
+            pairing = pairing_for(dataset, {**pairing, **(self._details.get("pairs") or {})})
         return load_documents(dataset, path=path, label=label, split="given", **pairing)
-
-    @property
-    def _pairs(self) -> Mapping[str, Any]:
-        """`details.pairs`, see `DocumentKind.details`."""
-        return self._details.get("pairs") or {}
 
     def predict(self, corpus: DocumentCorpus) -> list[PairPrediction]:
         """The prediction for each candidate pair, document after document."""
@@ -172,7 +166,7 @@ class DocumentKind(Kind):
         value = 0.0 if details["threshold"] is None else details["threshold"]  # null is infinity, which JSON has not
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
             raise fail('"details.threshold" is no number', remedy=REMEDY)
-        _check_pairs(details.get("pairs"), fail)
+        _check_pairs(details, fail)
 
     def encoding(self, value: Any, source: Mapping[str, Any], fail: Fail) -> Any:
         return checked_encoding(document_encoding_from_json, value, source, fail)
@@ -203,13 +197,13 @@ class DocumentKind(Kind):
         """`threshold`: the probability from which on a relation is predicted, the best on dev for the exported model,
         or the one that the model's loss sets; not that of metrics.csv, which may be another precision's.
 
-        `pairs`: `types` of the head and the tail of candidate pairs, and of data sets that have these options which
-        relations are `directed` and the `separators` of identifiers.
+        `pair_types`: of the head and the tail of candidate pairs. `pairs`: of data sets that have these options which
+        relations are `directed`, and the `separators` of identifiers.
         """
         from tff_re.tasks.held_out import DEV
         from tff_re.tasks.pair_metrics import DEFAULT_THRESHOLD
 
-        held_out, pairs = experiment.prepared.held_out, {"pairs": _pairs_of(experiment)}
+        held_out, pairs = experiment.prepared.held_out, _pairs_of(experiment)
         if DEV not in held_out.splits:
             return {"threshold": DEFAULT_THRESHOLD, **pairs}
         if dev is None:
@@ -225,26 +219,27 @@ class DocumentKind(Kind):
 
 
 def _pairs_of(experiment) -> dict[str, Any]:
-    """`pairs` of the details."""
+    """`pair_types` and `pairs` of the details."""
     options = experiment.recipe.task.options
     data_set = find_data_set(options.dataset)
     types = experiment.prepared.pair_types or options.pair_types or data_set.pair_types
     said = {"directed": options.directed, "separators": options.separators}
     said = {key: data_set.default(key) if value is None else value for key, value in said.items()}
-    return {"types": [list(pair) for pair in types], **{key: value for key, value in said.items() if value is not None}}
+    said = {key: value for key, value in said.items() if value is not None}
+    return {"pair_types": [list(pair) for pair in types], **({"pairs": said} if said else {})}
 
 
-def _check_pairs(pairs: Any, fail: Fail) -> None:
-    """Raises `fail`'s error for what is not `pairs` of the details; None: an older export has none."""
-    if pairs is None:
-        return
-    if not isinstance(pairs, dict):
-        raise fail('"details.pairs" is no object', remedy=REMEDY)
-    types, directed, separators = (pairs.get(key) for key in _PAIRS)
-    good = isinstance(types, list) and types and all(_strings(pair) and len(pair) == 2 for pair in types)
-    if not good or not (directed is None or isinstance(directed, bool) or _strings(directed)):
-        raise fail('"details.pairs" does not say the types and directions of pairs', remedy=REMEDY)
-    if separators is not None and not (isinstance(separators, str) and separators):
+def _check_pairs(details: Mapping[str, Any], fail: Fail) -> None:
+    """Raises `fail`'s error for other `pair_types` and `pairs` than `_pairs_of` gives; an older export has none."""
+    types, pairs = details.get("pair_types", []), details.get("pairs", {})
+    if not isinstance(types, list) or not all(_strings(pair) and len(pair) == 2 for pair in types):
+        raise fail('"details.pair_types" is not a list of pairs of types', remedy=REMEDY)
+    if not isinstance(pairs, dict) or not set(pairs) <= {"directed", "separators"}:
+        raise fail('"details.pairs" is no object of directions and separators', remedy=REMEDY)
+    directed, separators = pairs.get("directed", True), pairs.get("separators", "|")
+    if not (isinstance(directed, bool) or _strings(directed)):
+        raise fail('"details.pairs.directed" does not say which relations have a direction', remedy=REMEDY)
+    if not isinstance(separators, str) or not separators:
         raise fail('"details.pairs.separators" is no string', remedy=REMEDY)
 
 
