@@ -137,6 +137,8 @@ class LocalModel:
       inference_batch: examples at once where no gradients are taken, to bound the memory; None: the usual number.
       mask: name of an integer feature [B, l], 1 where an example has something and 0 on its padding, of a model that
         computes no more than the longest of a batch needs; a client then reads examples of like length together.
+      threshold: the probability from which on a class of a row is predicted, where the loss sets it; None: it is
+        chosen on dev examples, where rows may have more than one class.
       known_sizes: what `sizes` gives without building a model; None: it builds one. See `with_sizes`.
     """
 
@@ -151,6 +153,7 @@ class LocalModel:
     row_labels: str | None = None
     inference_batch: int | None = None
     mask: str | None = None
+    threshold: float | None = None
     known_sizes: Sizes | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self):

@@ -48,6 +48,8 @@ class DataSet:
       files: Split to its file, relative to the data folder (``.gz`` may be added); empty for what is generated
         and for a form of your own files.
       vocabulary: The file of its symptom vocabulary, if it has one.
+      pair_types: Of documents, the types of the heads and tails of its candidate pairs; empty where its training file
+        or an option says them.
       shipped: Whether its files come with this package, in the folder ``datasets/shipped``.
       licence: What is known of its licence.
       citation: The paper.
@@ -64,6 +66,7 @@ class DataSet:
     labels: tuple[str, ...]
     files: Mapping[str, str] = field(repr=False)
     vocabulary: str | None = None
+    pair_types: tuple[tuple[str, str], ...] = ()
     shipped: bool = False
     language: str = "English"
     licence: str
@@ -80,6 +83,10 @@ class DataSet:
     def options(self) -> frozenset[str]:
         """What its reader takes by keyword."""
         return frozenset(inspect.signature(self.read).parameters) if self.read else frozenset()
+
+    def default(self, option: str) -> Any:
+        """What its reader takes an option for if it is not given; None where it has no such option."""
+        return inspect.signature(self.read).parameters[option].default if option in self.options else None
 
 
 def data_set(name: str, **entry):

@@ -39,7 +39,10 @@ def relation_encoding_to_json(encoding: RelationEncoding) -> str:
 
 def document_encoding_to_json(encoding: DocumentEncoding) -> str:
     """A DocumentEncoding as JSON. Raises DataError for a tokenizer that cannot be stored."""
-    return _text({"encoding": DOCUMENTS, "marker": encoding.marker, "longest": encoding.longest}, encoding.tokenizer)
+    types = {"types": list(encoding.types)} if encoding.types else {}
+    return _text(
+        {"encoding": DOCUMENTS, "marker": encoding.marker, "longest": encoding.longest, **types}, encoding.tokenizer
+    )
 
 
 def piece_encoding_to_json(encoding: PieceEncoding) -> str:
@@ -105,7 +108,9 @@ def document_encoding_from_json(text: str) -> DocumentEncoding:
     """What `document_encoding_to_json` wrote. Raises DataError for anything else."""
     value = _value(text, DOCUMENTS, ("marker", "longest"))
     _check(isinstance(value["marker"], str), '"marker" is not a string')
-    return DocumentEncoding(_tokenizer(value), longest=value["longest"], marker=value["marker"])
+    types = value.get("types", [])
+    _check(_all_strings(types, list), '"types" is not a list of strings')
+    return DocumentEncoding(_tokenizer(value), longest=value["longest"], marker=value["marker"], types=tuple(types))
 
 
 def special_pieces(tokenizer: Any) -> dict[str, str | list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -50,6 +51,66 @@ def write_documents(path: Path, numbers) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     blocks = ["\n".join(pubtator_block(number)) for number in numbers]
     path.write_text("\n\n".join(blocks) + "\n", "utf-8")
+    return path
+
+
+def biored_block(number: int) -> list[str]:
+    """A document's lines in BioRED's form, of a drug, a gene and a rash; the number gives sentences and facts."""
+    title, more = f"{HIDDEN} drug binds gene.", "The gene inhibits the gene. " * (number % 3)
+    text = f"{title} {more}The rash."
+    lines = [f"{number}|t|{title}", f"{number}|a|{text[len(title) + 1 :]}"]
+    for name, (kind, identifier) in BIORED_ENTITIES.items():
+        start = -1
+        while (start := text.find(name, start + 1)) >= 0:
+            lines.append(f"{number}\t{start}\t{start + len(name)}\t{name}\t{kind}\t{identifier}")
+    for every, relation, head, tail in (
+        (2, "Association", "7", "C1"),
+        (3, "Bind", "C1", "7"),
+        (4, "Comparison", "D1", "7"),
+    ):
+        if number % every == 1:
+            lines.append(f"{number}\t{relation}\t{head}\t{tail}\tNovel")
+    return lines
+
+
+BIORED_ENTITIES = {
+    "drug": ("ChemicalEntity", "C1"),
+    "gene": ("GeneOrGeneProduct", "7"),
+    "rash": ("DiseaseOrPhenotypicFeature", "D1"),
+}
+
+
+def docred_value(number: int) -> dict:
+    """A document in DocRED's form: one of two drugs, a gene, a rash in a sentence of its own."""
+    drug = ("drug", "pain")[number % 5 == 0]
+    tokens = [
+        [HIDDEN, drug, "binds", "gene", "."],
+        *[["The", "gene", "binds", "."]] * (number % 3),
+        ["The", "rash", "."],
+    ]
+    places = [
+        [(0, 1, drug)],
+        [(s, 3 if s == 0 else 1, "gene") for s in range(1 + number % 3)],
+        [(len(tokens) - 1, 1, "rash")],
+    ]
+    entities = [
+        [{"name": name, "sent_id": s, "pos": [token, token + 1], "type": kind} for s, token, name in mentions]
+        for mentions, kind in zip(places, ("DRUG", "GENE", "ILL"), strict=True)
+    ]
+    stated = ((2, 0, "P1", 1), (3, 1, "P1", 0), (4, 0, "P20", 2))
+    labels = [{"h": h, "t": t, "r": r, "evidence": []} for every, h, r, t in stated if number % every == 1]
+    return {"title": f"{number}", "sents": tokens, "vertexSet": entities, "labels": labels}
+
+
+def write_biored(path: Path, numbers) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n\n".join("\n".join(biored_block(number)) for number in numbers) + "\n", "utf-8")
+    return path
+
+
+def write_docred(path: Path, numbers) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps([docred_value(number) for number in numbers]), "utf-8")
     return path
 
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from tests.built_once import temporary_folder
-from tests.documents_for_tests import write_documents
+from tests.documents_for_tests import write_biored, write_docred, write_documents
 
 CHEMPROT = ("ACTIVATOR", "INHIBITOR", "AGONIST", "ANTAGONIST", "SUBSTRATE")
 I2B2 = ("TrIP", "TrWP", "TrCP", "TrAP", "TrNAP", "PIP", "TeRP", "TeCP")
@@ -119,11 +119,17 @@ def _cdr(data: Path) -> None:
         write_documents(data / "cdr" / f"{split}.pubtator", range(first, first + 12))
 
 
+def _documents(data: Path) -> None:
+    for split, first in (("train", 0), ("dev", 100)):
+        write_biored(data / "biored" / f"{split}.pubtator", range(first, first + 12))
+        write_docred(data / "re_docred" / f"{split}_revised.json", range(first, first + 12))
+
+
 @functools.cache
 def data_folder() -> Path:
     """Written once in a session."""
     data = temporary_folder("recipes")
-    for write in (_chemprot, _ade, _i2b2, _mie, _dxy, _cdr):
+    for write in (_chemprot, _ade, _i2b2, _mie, _dxy, _cdr, _documents):
         write(data)
     for name in ("gad", "euadr"):
         _biobert(data, name)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from datasets.documents.corpus import LABEL_NAMES, DocumentCorpus
 from datasets.documents.encoding import DocumentEncoding, EncodedDocuments
-from datasets.documents.scoring import GoldFacts, gold_facts
+from datasets.documents.scoring import Gold, NamedFact, facts_by_name, gold_facts
 from datasets.errors import DataError
 from datasets.federated import FederatedExamples, distribute
 from datasets.partition import Partition
@@ -27,7 +27,7 @@ class HeldOutDocuments:
 
     name: str
     encoded: EncodedDocuments = field(repr=False)
-    gold: GoldFacts = field(repr=False)
+    gold: Gold = field(repr=False)
 
 
 def encode_document_clients(
@@ -48,8 +48,9 @@ def encode_document_clients(
     held_out = held_out or {}
     partition.check_against(*corpora)
     everything = (*corpora, *held_out.values())
-    if len({corpus.relation_names for corpus in everything}) != 1:
-        raise DataError("the corpora differ in their relations", remedy="read them with the same rule")
+    if len({(corpus.relation_names, corpus.pair_types) for corpus in everything}) != 1:
+        reason = "the corpora differ in their relations or in their pairs' types"
+        raise DataError(reason, remedy="read them with the same rule")
     _check_apart(corpora, held_out)
     encoded = encoding.encode_together(everything)
     arrays = {
@@ -58,12 +59,15 @@ def encode_document_clients(
     samples, lengths = [sample for corpus in corpora for sample in corpus.samples], arrays["attention_mask"].sum(axis=1)
     federated = distribute(partition, samples, arrays, LABEL_NAMES, lengths)
     pairs = zip(held_out.items(), encoded[len(corpora) :], strict=True)
-    return federated, {name: hold_out(name, corpus, part) for (name, corpus), part in pairs}
+    known = facts_by_name(corpora) if all(corpus.facts_by_name for corpus in corpora) else None
+    return federated, {name: hold_out(name, corpus, part, known) for (name, corpus), part in pairs}
 
 
-def hold_out(name: str, corpus: DocumentCorpus, encoded: EncodedDocuments) -> HeldOutDocuments:
-    """Documents of a corpus that no client has, see `HeldOutDocuments`."""
-    return HeldOutDocuments(name, _by_length(encoded), gold_facts(corpus))
+def hold_out(
+    name: str, corpus: DocumentCorpus, encoded: EncodedDocuments, known: Collection[NamedFact] | None = None
+) -> HeldOutDocuments:
+    """Documents of a corpus that no client has, see `HeldOutDocuments`; `known` are as in `gold_facts`."""
+    return HeldOutDocuments(name, _by_length(encoded), gold_facts(corpus, known))
 
 
 def _check_apart(corpora: Sequence[DocumentCorpus], held_out: dict[str, DocumentCorpus]) -> None:

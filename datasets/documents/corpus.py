@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -32,12 +32,15 @@ class DocumentPair:
       head, tail: Indices of the sample's `entities`.
       labels: Indices of the corpus's `relation_names` that hold, increasing; empty for a negative pair.
       intra: Whether a sentence mentions both.
+      uncounted: Relations without a direction that the same two entities have as an earlier pair, in the other order;
+        the evaluation counts them there.
     """
 
     head: int
     tail: int
     labels: tuple[int, ...]
     intra: bool
+    uncounted: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,9 @@ class DocumentCorpus:
       samples: At least one, with unique ids.
       relation_names: The relations that a pair may have, R of them; a pair may have none and several.
       notes: What a report has to say about the corpus.
+      pair_types: Types of the heads and tails of candidate pairs.
+      facts_by_name: Whether entities of two documents are told to be the same by their names alone (DocRED), so that
+        the facts that training documents state are known by names.
 
     Raises:
       DataError: no samples, or an id twice.
@@ -101,6 +107,8 @@ class DocumentCorpus:
     samples: tuple[DocumentSample, ...] = field(repr=False)
     relation_names: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    pair_types: tuple[tuple[str, str], ...] = ()
+    facts_by_name: bool = False
 
     def __post_init__(self):
         if not self.samples:
@@ -117,6 +125,11 @@ class DocumentCorpus:
         """The classes of documents, under the name that partitioners know."""
         return LABEL_NAMES
 
+    @property
+    def entity_types(self) -> tuple[str, ...]:
+        """The types that entities of candidate pairs have, sorted."""
+        return entity_types(self.pair_types)
+
     def counts(self) -> dict[str, int]:
         """Documents, entities, mentions (a composite one once for each entity), pairs, positive and intra ones."""
         pairs = [pair for sample in self.samples for pair in sample.pairs]
@@ -132,3 +145,8 @@ class DocumentCorpus:
             "intra": sum(pair.intra for pair in pairs),
             "positive_intra": sum(pair.intra for pair in positive),
         }
+
+
+def entity_types(pair_types: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """The types in pairs of types, each once, sorted."""
+    return tuple(sorted({kind for kinds in pair_types for kind in kinds}))

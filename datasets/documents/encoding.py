@@ -22,26 +22,29 @@ _Row = tuple[list[int], list[tuple[int, int]]]
 
 @dataclass(frozen=True)
 class PairId:
-    """A candidate pair for the evaluation: identifiers of a document and two entities, and whether it is intra."""
+    """A candidate pair for the evaluation: identifiers of a document and two entities, whether it is intra, and which
+    relations it does not count (`DocumentPair.uncounted`)."""
 
     document_id: str
     head_id: str
     tail_id: str
     intra: bool
+    uncounted: tuple[int, ...] = ()
 
 
 def identified_pairs(samples: Sequence[DocumentSample]) -> tuple[tuple[PairId, ...], ...]:
     """Of each document its candidate pairs, in the order of its rows of scores."""
-    return tuple(tuple(PairId(*s.pair_ids(pair), pair.intra) for pair in s.pairs) for s in samples)
+    return tuple(tuple(PairId(*s.pair_ids(pair), pair.intra, pair.uncounted) for pair in s.pairs) for s in samples)
 
 
 @dataclass(frozen=True)
 class Widths:
-    """The fixed widths L, M and P of the arrays of some documents: their maxima, each at least 1."""
+    """The fixed widths L, M, P and E of the arrays of some documents: their maxima, each at least 1."""
 
     pieces: int
     mentions: int
     pairs: int
+    entities: int = 1
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,7 @@ class DocumentEncoding:
       tokenizer: Of the encoder; ``*`` has to be one of its pieces, as it is in BERT's vocabularies.
       longest: Documents of more pieces are refused; None: no limit.
       marker: The marker, a piece of the vocabulary.
+      types: The entities' types in the order of their numbers; empty: the arrays do not tell types.
 
     Raises:
       DataError: the tokenizer lacks a special piece or the marker, or `longest` is no number.
@@ -91,6 +95,7 @@ class DocumentEncoding:
     tokenizer: Tokenizer = field(repr=False)
     longest: int | None = None
     marker: str = MARKER
+    types: tuple[str, ...] = ()
 
     def __post_init__(self):
         remedy = "use an encoder that has it in its vocabulary, as BERT's have"
@@ -112,6 +117,7 @@ class DocumentEncoding:
           from 0 in a document; a composite mention stands once for each of its entities, entity by entity;
         - ``pair_head``, ``pair_tail`` [D, P]: entities; ``pair_labels`` float32 [D, P, R]: 1 for each relation that
           holds, 0 for padding;
+        - ``entity_type`` [D, E], with `types` only: the number of each entity's type; -1 for a type without one;
         - ``y`` [D]: the document's label, 1 if it has a positive pair.
 
         `samples` are the corpus's by default, `widths` the documents' own maxima.
@@ -173,6 +179,9 @@ class DocumentEncoding:
             "pair_labels": np.zeros((size, widths.pairs, len(corpus.relation_names)), np.float32),
             "y": np.array([sample.label for sample in samples], np.int32),
         }
+        number_of = {kind: number for number, kind in enumerate(self.types)}
+        if self.types:
+            arrays["entity_type"] = np.full((size, widths.entities), -1, np.int32)
         for row, (sample, (ids, mentions)) in enumerate(zip(samples, rows, strict=True)):
             arrays["input_ids"][row, : len(ids)] = ids
             arrays["attention_mask"][row, : len(ids)] = 1
@@ -182,6 +191,9 @@ class DocumentEncoding:
                 arrays["pair_head"][row, position] = pair.head
                 arrays["pair_tail"][row, position] = pair.tail
                 arrays["pair_labels"][row, position, list(pair.labels)] = 1.0
+            if self.types:
+                kinds = [number_of.get(entity.kind, -1) for entity in sample.entities]
+                arrays["entity_type"][row, : len(kinds)] = kinds
         return EncodedDocuments(arrays, identified_pairs(samples))
 
 
@@ -193,4 +205,5 @@ def _boundaries(sample: DocumentSample) -> list[int]:
 
 def _widths(samples: Sequence[DocumentSample], rows: Sequence[_Row]) -> Widths:
     pieces, mentions = (max(map(len, column)) for column in zip(*rows, strict=True))
-    return Widths(pieces, max(1, mentions), max(1, *(len(sample.pairs) for sample in samples)))
+    pairs, entities = (max(1, *(len(getattr(s, part)) for s in samples)) for part in ("pairs", "entities"))
+    return Widths(pieces, max(1, mentions), pairs, entities)

@@ -25,7 +25,9 @@ from datasets.relations.sentences import sentences_of_document
 
 
 def sentences_of(document: Document) -> list[Span]:
-    """The sentences of a document, at least one; no boundary cuts a mention."""
+    """The sentences of a document, at least one: the corpus's own, or found by a rule that cuts no mention."""
+    if document.sentences:
+        return list(document.sentences)
     spans = [(mention.start, mention.end) for mention in document.mentions]
     return sentences_of_document(document.text, document.title_length, spans) or [(0, len(document.text))]
 

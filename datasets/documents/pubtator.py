@@ -1,4 +1,4 @@
-"""PubTator files: abstracts with annotated entities and the relations between them (CDR, CHR, GDA).
+"""PubTator files: abstracts with annotated entities and the relations between them (CDR, CHR, GDA, BioRED).
 
 A document is a block of lines, blank lines between the blocks::
 
@@ -9,7 +9,8 @@ A document is a block of lines, blank lines between the blocks::
 
 Offsets count characters (code points) of title, one character, abstract; the end is exclusive. A seventh column has the
 names of the parts of a composite mention (``ocular toxicity|auditory toxicity``), which need not stand in the text one
-after the other. ``-1`` says that a mention has no identifier.
+after the other. ``-1`` says that a mention has no identifier. BioRED's relations have a fifth column, ``Novel`` or
+``No``: whether the relation is what the abstract found.
 
 A file that was cut is told by what all published ones have: a line feed after the last line, and at the end of a
 document no relation with a part of an identifier. A cut between two lines cannot be told.
@@ -30,6 +31,13 @@ from datasets.json_values import Fail
 from datasets.relations.reading import columns, one_of, read_lines, span
 
 NO_IDENTIFIER = "-1"
+ANY_NO_IDENTIFIER = (NO_IDENTIFIER, "-", "None")
+"""What stands for no identifier in the files of several corpora."""
+
+NO_RELATION = "None"
+"""In files with `novelty`, the relation of a pair that is stated to have none."""
+
+_NOVELTY = ("Novel", "No")
 
 _Span = tuple[int, int, str, tuple[str, ...]]  # start, end, type, identifiers sorted
 _Statement = tuple[str, tuple[str, ...], tuple[str, ...]]  # relation, identifiers of both sides sorted
@@ -47,6 +55,8 @@ def read_pubtator(
     kinds: Collection[str] | None = None,
     relations: Collection[str] | None = None,
     tally: Counter[str] | None = None,
+    no_identifier: Collection[str] = (NO_IDENTIFIER,),
+    novelty: bool = False,
 ) -> tuple[Document, ...]:
     """The documents of a PubTator file, compressed or not, in its order; mentions in the order of the text.
 
@@ -63,6 +73,8 @@ def read_pubtator(
       kinds: The entity types that there are; None: any.
       relations: The relations that there are; None: any.
       tally: Gets the counts, from a description (for `notes_of`) to a number.
+      no_identifier: What stands for no identifier.
+      novelty: Whether relations may have BioRED's fifth column, and may be named ``None``: the pair has none.
 
     Raises:
       DataError: a file without documents, or cut within a line; a block without title or abstract,
@@ -70,7 +82,9 @@ def read_pubtator(
         offsets beyond the text; a mention that is not at its offsets; a composite mention with more or fewer parts than
         identifiers; an unknown type or relation; a relation without an identifier, or with several that are entities.
     """
-    split = functools.partial(_identifiers, pattern=re.compile(f"[{re.escape(separators)}]"))
+    split = functools.partial(
+        _identifiers, pattern=re.compile(f"[{re.escape(separators)}]"), missing=frozenset(no_identifier)
+    )
     tally = Counter() if tally is None else tally
     documents: dict[str, Document] = {}
     for block in _blocks(path):
@@ -79,7 +93,7 @@ def read_pubtator(
         if document_id in documents:
             raise fail("duplicate document", record=named("document", document_id), remedy="remove one of them")
         text = f"{title} {abstract}"
-        mentions, stated = _annotated(block, document_id, text, path, split, joined, kinds, relations, tally)
+        mentions, stated = _annotated(block, document_id, text, path, split, joined, kinds, relations, tally, novelty)
         mentions, name_of = _entities(mentions, stated, joined, tally)
         named_sides = ((name_of[h[0]], relation, name_of[t[0]]) for (relation, *_), (h, t) in stated.items())
         facts = tuple(Fact(*names) for names in dict.fromkeys(named_sides))
@@ -143,7 +157,7 @@ def _is_relation(row: Sequence[str]) -> bool:
 
 
 def _annotated(
-    block, document_id: str, text: str, path: PathLike, split, joined: str, kinds, relations, tally: Counter[str]
+    block, document_id: str, text: str, path, split, joined: str, kinds, relations, tally: Counter[str], novelty: bool
 ) -> tuple[_Mentions, _Statements]:
     """The mentions and relations in the lines after a document's text."""
     mentions: _Mentions = {}
@@ -151,11 +165,14 @@ def _annotated(
     row: list[str] = []
     for line, content in block[2:]:
         fail = functools.partial(DataError, path=path, line=line)
-        row = columns(content, (4, 6, 7), fail)
+        row = columns(content, (4, 5, 6, 7) if novelty else (4, 6, 7), fail)
         if row[0] != document_id:
             raise fail("the document's id changes", remedy="end every document with an empty line")
-        if len(row) == 4:
-            key, value = _relation(row, split, joined, relations, fail)
+        if len(row) in (4, 5):
+            key, value = _relation(row, split, joined, relations, novelty, fail)
+            if novelty and key[0] == NO_RELATION:
+                tally["pairs are stated to have no relation"] += 1
+                continue
             tally["duplicate relations are read once"] += key in stated
             stated.setdefault(key, value)
         else:
@@ -211,12 +228,12 @@ def title_and_abstract(block: Sequence[tuple[int, str]], path: PathLike) -> tupl
     return document_id, title, abstract
 
 
-def _identifiers(value: str, fail: Fail, *, pattern: re.Pattern) -> list[str]:
-    """The identifiers of a column as they stand, ``-1`` among them."""
+def _identifiers(value: str, fail: Fail, *, pattern: re.Pattern, missing: Collection[str]) -> list[str]:
+    """The identifiers of a column as they stand; ``-1`` for none."""
     result = [part.strip() for part in pattern.split(value)]
     if not all(result):
         raise fail("an identifier is empty", remedy=f"write {NO_IDENTIFIER} for none")
-    return result
+    return [NO_IDENTIFIER if part in missing else part for part in result]
 
 
 def _mention(row: Sequence[str], text: str, kinds: Collection[str] | None, fail: Fail) -> tuple[int, int, str]:
@@ -244,13 +261,16 @@ def _annotation(
 
 
 def _relation(
-    row: Sequence[str], split, joined: str, relations: Collection[str] | None, fail: Fail
+    row: Sequence[str], split, joined: str, relations: Collection[str] | None, novelty: bool, fail: Fail
 ) -> tuple[_Statement, tuple[tuple[str, ...], tuple[str, ...]]]:
     """A relation and the identifiers of its two sides: one each, or the aliases of one entity each."""
-    name = one_of(row[1], row[1:2] if relations is None else relations, "relation", fail, column=2)
+    none = (NO_RELATION,) if novelty else ()
+    name = one_of(row[1], row[1:2] if relations is None else (*relations, *none), "relation", fail, column=2)
     if not name.strip():
         raise fail("the relation has no name", remedy="name it in the second column")
-    head, tail = (tuple(dict.fromkeys(split(value, fail))) for value in row[2:])
+    if len(row) == 5:
+        one_of(row[4], (*_NOVELTY, *none) if name in none else _NOVELTY, "novelty", fail, column=5)
+    head, tail = (tuple(dict.fromkeys(split(value, fail))) for value in row[2:4])
     for ids in (head, tail):
         if NO_IDENTIFIER in ids:
             raise fail("a relation names an entity without an identifier", remedy="give both sides one")

@@ -15,12 +15,14 @@ class EntityMention:
       start, end: Characters (code points) of the document's text, half-open.
       kind: The type of the entity, e.g. ``Chemical``.
       entity_ids: Identifiers of the entities named, without ``-1``; empty for a mention that the corpus does not link.
+      name: What the corpus calls it where that is not the text between the offsets; else None.
     """
 
     start: int
     end: int
     kind: str
     entity_ids: tuple[str, ...]
+    name: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class Document:
       title_length: Where the title ends.
       mentions: In the order of the text; they may overlap.
       facts: The relations that the corpus states for the document.
+      sentences: Spans of the text, in its order, where the corpus says them; empty: they are found by a rule.
 
     Raises:
       DataError: a mention that is empty or lies beyond the text.
@@ -52,6 +55,7 @@ class Document:
     title_length: int
     mentions: tuple[EntityMention, ...] = field(repr=False)
     facts: tuple[Fact, ...] = field(repr=False)
+    sentences: tuple[tuple[int, int], ...] = field(default=(), repr=False)
 
     def __post_init__(self):
         for mention in self.mentions:
@@ -70,3 +74,10 @@ class Document:
             for entity_id in mention.entity_ids:
                 mentions_of.setdefault(entity_id, []).append(mention)
         return {entity_id: tuple(mentions) for entity_id, mentions in mentions_of.items()}
+
+    def names(self) -> dict[str, frozenset[str]]:
+        """Identifier to what its mentions are called."""
+        return {
+            entity_id: frozenset(self.text[m.start : m.end] if m.name is None else m.name for m in mentions)
+            for entity_id, mentions in self.entities().items()
+        }

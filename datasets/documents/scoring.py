@@ -1,13 +1,14 @@
 """Precision, recall and F1 over document-level pairs, as the task's scorer counts (BioCreative V CDR).
 
 What counts is a relation of two identifiers in a document, once, however often they are mentioned. A stated relation
-whose entities are not candidates cannot be found and counts as missed.
+whose entities are not candidates cannot be found and counts as missed. A relation without a direction counts once, see
+`DocumentPair.uncounted`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -19,8 +20,23 @@ from datasets.errors import DataError
 FactKey = tuple[str, str, int, str]
 """Document, head, index of the relation, tail."""
 
-GoldFacts = Mapping[FactKey, bool]
-"""The stated relations, and whether a sentence mentions both entities."""
+NamedFact = tuple[str, str, str]
+"""Name of the head, relation, name of the tail."""
+
+
+@dataclass(frozen=True)
+class Gold:
+    """What documents state.
+
+    Attributes:
+      facts: The stated relations, and whether a sentence mentions both entities. A relation that is none of the
+        corpus's has an index beyond theirs, and no prediction finds it.
+      known: Those of `facts` that training documents state, too; None: that is not asked.
+    """
+
+    facts: Mapping[FactKey, bool] = field(repr=False)
+    known: frozenset[FactKey] | None = field(default=None, repr=False)
+
 
 NOTHING = 2.0
 """A threshold that no probability reaches, not even one that rounding has put above 1."""
@@ -60,37 +76,82 @@ class PairScores:
 
 @dataclass(frozen=True)
 class DocumentScores:
-    """Scores of all pairs, and apart of those that a sentence mentions (`intra`) and of the others (`inter`)."""
+    """Scores of all pairs, and apart of those that a sentence mentions (`intra`) and of the others (`inter`).
+
+    Attributes:
+      by_relation: Of each relation, those after the model's included that the gold has.
+      correct_known: How many of the correct ones training documents state, too; None: the gold does not tell.
+    """
 
     all: PairScores
     intra: PairScores
     inter: PairScores
     threshold: float
+    by_relation: tuple[PairScores, ...] = field(default=(), repr=False)
+    correct_known: int | None = None
+
+    @property
+    def macro_f1(self) -> float:
+        """The mean F1 of the relations that are stated or predicted; 0 where there is none."""
+        values = [scores.f1 for scores in self.by_relation if scores.predicted or scores.stated]
+        return float(np.mean(values)) if values else 0.0
+
+    @property
+    def ign_f1(self) -> float:
+        """F1 without the facts that training documents state, as DocRED's evaluation has it (Yao et al. 2019).
+
+        Precision is without the correct predictions among them, recall is that of all facts. (Its program adds 1e-5 to
+        the precision's denominator, against a division by zero.)
+        """
+        known = self.correct_known or 0
+        predicted = self.all.predicted - known
+        precision, recall = (self.all.correct - known) / predicted if predicted else 0.0, self.all.recall
+        return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
 
 
-def gold_facts(corpus: DocumentCorpus) -> dict[FactKey, bool]:
+def facts_by_name(corpora: Iterable[DocumentCorpus]) -> frozenset[NamedFact]:
+    """What the documents state, by all names of the two entities."""
+    named = set()
+    for corpus in corpora:
+        for sample in corpus.samples:
+            names = sample.document.names()
+            for fact in sample.document.facts:
+                heads, tails = names.get(fact.head_id, ()), names.get(fact.tail_id, ())
+                named |= {(head, fact.relation, tail) for head in heads for tail in tails}
+    return frozenset(named)
+
+
+def gold_facts(corpus: DocumentCorpus, known: Collection[NamedFact] | None = None) -> Gold:
     """What the documents state, each fact once; relations of an entity with itself are left out.
 
     A fact is intra-sentence if a sentence mentions both entities; one whose entities are not mentioned is not.
+
+    Args:
+      corpus: The documents.
+      known: Facts of training documents (`facts_by_name`). A fact is known if two names of its entities are in it.
     """
-    result = {}
+    others = sorted({f.relation for s in corpus.samples for f in s.document.facts} - set(corpus.relation_names))
+    index_of = {name: index for index, name in enumerate((*corpus.relation_names, *others))}
+    facts, among_known = {}, set()
     for sample in corpus.samples:
         document = sample.document
-        sentences = sentences_of(document)
+        sentences, names = sentences_of(document), document.names() if known is not None else {}
         places = {
             entity_id: {sentence_index(mention, sentences) for mention in mentions}
             for entity_id, mentions in document.entities().items()
         }
         for fact in document.facts:
-            if fact.head_id != fact.tail_id:
-                key = (document.document_id, fact.head_id, corpus.relation_names.index(fact.relation), fact.tail_id)
-                result[key] = bool(places.get(fact.head_id, set()) & places.get(fact.tail_id, set()))
-    return result
+            head, tail = fact.head_id, fact.tail_id
+            if head == tail:
+                continue
+            key = document.document_id, head, index_of[fact.relation], tail
+            facts[key] = bool(places.get(head, set()) & places.get(tail, set()))
+            if any((a, fact.relation, b) in known for a in names.get(head, ()) for b in names.get(tail, ())):
+                among_known.add(key)
+    return Gold(facts, None if known is None else frozenset(among_known))
 
 
-def score_pairs(
-    scores: np.ndarray, pairs: Sequence[Sequence[PairId]], gold: GoldFacts, threshold: float
-) -> DocumentScores:
+def score_pairs(scores: np.ndarray, pairs: Sequence[Sequence[PairId]], gold: Gold, threshold: float) -> DocumentScores:
     """Counts the pairs whose score reaches the threshold against the gold.
 
     Args:
@@ -102,24 +163,30 @@ def score_pairs(
     Raises:
       DataError: shapes that do not fit, or a score that is NaN.
     """
-    values, keys, intra = _flat(scores, pairs)
-    stated = np.array([key in gold for key in keys], bool)
+    flat = _flat(scores, pairs, gold)
     # NumPy would round the threshold to the scores' type, and so across a score that is next to it.
-    chosen = values.astype(np.float64) >= threshold
+    chosen = (flat.values.astype(np.float64) >= threshold) & flat.counted
+    correct = chosen & flat.stated
 
     def counts(mask: np.ndarray, facts: int) -> PairScores:
-        return PairScores(int((chosen & stated & mask).sum()), int((chosen & mask).sum()), facts)
+        return PairScores(int(correct[mask].sum()), int(chosen[mask].sum()), facts)
 
-    within = sum(gold.values())
+    within = sum(gold.facts.values())
+    relations = max(flat.values.shape[1], *(relation + 1 for _, _, relation, _ in gold.facts), 0)
+    stated = np.bincount(np.array([relation for _, _, relation, _ in gold.facts], np.int64), minlength=relations)
+    more = (0,) * (relations - flat.values.shape[1])
+    by_relation = zip((*correct.sum(axis=0), *more), (*chosen.sum(axis=0), *more), stated, strict=True)
     return DocumentScores(
-        counts(np.ones_like(intra), len(gold)),
-        counts(intra, within),
-        counts(~intra, len(gold) - within),
+        counts(np.ones_like(flat.intra), len(gold.facts)),
+        counts(flat.intra, within),
+        counts(~flat.intra, len(gold.facts) - within),
         float(threshold),
+        tuple(PairScores(*map(int, row)) for row in by_relation),
+        None if flat.known is None else int((correct & flat.known).sum()),
     )
 
 
-def best_threshold(scores: np.ndarray, pairs: Sequence[Sequence[PairId]], gold: GoldFacts) -> float:
+def best_threshold(scores: np.ndarray, pairs: Sequence[Sequence[PairId]], gold: Gold) -> float:
     """The threshold with the largest F1 over all pairs, for the dev documents; the largest such threshold on a tie.
 
     It lies midway between the least score that it predicts and the next lower one, or 0 where all are predicted: the
@@ -136,13 +203,14 @@ def best_threshold(scores: np.ndarray, pairs: Sequence[Sequence[PairId]], gold: 
     Raises:
       DataError: as `score_pairs`.
     """
-    values, keys, _ = _flat(scores, pairs)
+    flat = _flat(scores, pairs, gold)
+    values = flat.values[flat.counted]
     if not len(values):
         return NOTHING
     order = np.argsort(-values, kind="stable")
     values = values[order]
-    correct = np.cumsum(np.array([key in gold for key in keys], np.int64)[order])
-    f1 = 2 * correct / (np.arange(1, len(values) + 1) + len(gold))
+    correct = np.cumsum(flat.stated[flat.counted][order].astype(np.int64))
+    f1 = 2 * correct / (np.arange(1, len(values) + 1) + len(gold.facts))
     together = values[:-1] - values[1:] <= np.maximum(EQUAL_TO * values[:-1], TINY)
     f1[:-1][together] = -1.0
     best = int(np.argmax(f1))
@@ -152,15 +220,57 @@ def best_threshold(scores: np.ndarray, pairs: Sequence[Sequence[PairId]], gold: 
     return float(np.float32((least + below) / 2)) if least > TINY else 0.0
 
 
-def _flat(scores: np.ndarray, pairs: Sequence[Sequence[PairId]]) -> tuple[np.ndarray, list[FactKey], np.ndarray]:
-    """The scores of all pairs and relations, float [n]; what they are of; whether that is intra, bool [n]."""
+def countable(scores: np.ndarray, pairs: Sequence[Sequence[PairId]], gold: Gold) -> tuple[np.ndarray, np.ndarray]:
+    """(the scores of all that can be predicted, float [n]; whether it is stated, bool [n]), pair after pair.
+
+    The arguments are those of `score_pairs`. Raises DataError as it does.
+    """
+    flat = _flat(scores, pairs, gold)
+    return flat.values[flat.counted], flat.stated[flat.counted]
+
+
+@dataclass(frozen=True)
+class _Flat:
+    """The n pairs of all documents.
+
+    Attributes:
+      values: Scores, float [n, R].
+      stated, known: Bool [n, R]; see `Gold`.
+      counted: Bool [n, R]; False for what pairs do not count.
+      intra: Bool [n].
+    """
+
+    values: np.ndarray
+    stated: np.ndarray
+    known: np.ndarray | None
+    counted: np.ndarray
+    intra: np.ndarray
+
+
+def _flat(scores: np.ndarray, pairs: Sequence[Sequence[PairId]], gold: Gold) -> _Flat:
     scores = np.asarray(scores)
     if scores.ndim != 3 or len(scores) != len(pairs) or any(len(mine) > scores.shape[1] for mine in pairs):
         raise DataError("the scores do not fit the pairs", remedy="give float [documents, pairs, relations]")
-    flat = [scores[row, : len(mine)].ravel() for row, mine in enumerate(pairs)]
-    values = np.concatenate(flat) if flat else np.zeros(0, scores.dtype)
+    relations = scores.shape[2]
+    rows = [scores[row, : len(mine)] for row, mine in enumerate(pairs)]
+    values = np.concatenate(rows) if rows else np.zeros([0, relations], scores.dtype)
     if np.isnan(values).any():
         raise DataError("a score is NaN", remedy="repair the model's output")
-    flattened = [(pair, relation) for mine in pairs for pair in mine for relation in range(scores.shape[2])]
-    keys = [(pair.document_id, pair.head_id, relation, pair.tail_id) for pair, relation in flattened]
-    return values, keys, np.array([pair.intra for pair, _ in flattened], bool)
+    flattened = [pair for mine in pairs for pair in mine]
+    row_of = {(pair.document_id, pair.head_id, pair.tail_id): row for row, pair in enumerate(flattened)}
+    counted = np.ones(values.shape, bool)
+    for row, pair in enumerate(flattened):
+        if pair.uncounted:
+            counted[row, list(pair.uncounted)] = False
+
+    def marked(facts: Iterable[FactKey]) -> np.ndarray:
+        marks = np.zeros(values.shape, bool)
+        for document_id, head, relation, tail in facts:
+            row = row_of.get((document_id, head, tail))
+            if row is not None and relation < relations:
+                marks[row, relation] = True
+        return marks
+
+    known = None if gold.known is None else marked(gold.known)
+    intra = np.array([pair.intra for pair in flattened], bool)
+    return _Flat(values, marked(gold.facts), known, counted, intra)

@@ -45,6 +45,15 @@ def subset(corpus: DocumentCorpus, size: int, *, seed: int) -> DocumentCorpus:
     return _part(corpus, sorted(order[:size].tolist()), f"{size} of {total} documents, drawn")
 
 
+def without(corpus: DocumentCorpus, others: DocumentCorpus) -> DocumentCorpus:
+    """The documents that are not among the others. Raises DataError where none is left."""
+    ids, samples = {sample.sample_id for sample in others.samples}, corpus.samples
+    rows = [row for row, sample in enumerate(samples) if sample.sample_id not in ids]
+    if not rows:
+        raise DataError("no document is left to train on", record=f"corpus {corpus.name}", remedy="hold out fewer")
+    return _part(corpus, rows, f"{len(samples) - len(rows)} of {len(samples)} documents are held out")
+
+
 def _part(corpus: DocumentCorpus, rows: list[int], note: str | None = None) -> DocumentCorpus:
     samples = tuple(corpus.samples[row] for row in rows)
     return dataclasses.replace(corpus, samples=samples, notes=corpus.notes + ((note,) if note else ()))

@@ -71,9 +71,8 @@ def test_the_entries():
     for name, data_set in DATA_SETS.items():
         assert data_set.task and data_set.licence and data_set.citation and data_set.available_from
         assert bool(data_set.labels) == (name != "synthetic")
-        assert bool(data_set.files) == (name not in ("synthetic", "relations", "entities")), (
-            "made up, or files of your own"
-        )
+        without = ("synthetic", "relations", "entities", "documents")
+        assert bool(data_set.files) == (name not in without), "made up, or files of your own"
         assert not data_set.files or next(iter(data_set.files)) == "train", "the default split"
     # An aligned corpus is made from the files of another data set, and so are texts with entities.
     of_their_own = [s for name, s in DATA_SETS.items() if name != "cdr_aligned" and s.kind != "entities"]
@@ -86,7 +85,7 @@ def test_the_entries():
             "semeval2010_task8",
         ],
         "bags": ["cdr_aligned", "mirgene", "nyt10"],
-        "documents": ["cdr", "chr", "gda"],
+        "documents": ["biored", "cdr", "chr", "docred", "documents", "gda"],
         "entities": [
             *("ade_entities", "biored_entities", "cdr_entities", "chemprot_entities", "chr_entities", "entities"),
             *("i2b2_2010_entities", "imcs_v2_entities", "imcs_v2_sentences", "ncbi_disease", "shipped_entities"),

@@ -19,14 +19,15 @@ from tff_re.exporting.kind import pair_types
 from tff_re.exporting.kinds import KINDS
 from tff_re.exporting.prediction import load_export
 from tff_re.exporting.predictors import PredictionError
+from tff_re.tasks.document_relations import Options
 
 pytestmark = pytest.mark.xdist_group("exports")
 
 
-def details(kind, **prepared):
+def details(kind, recipe=None, **prepared):
     measures = SimpleNamespace(positive_labels=(1,))
     prepared = SimpleNamespace(label_names=("none", "yes"), measures=measures, **prepared)
-    return KINDS[kind].details(SimpleNamespace(prepared=prepared), None, None)
+    return KINDS[kind].details(SimpleNamespace(prepared=prepared, recipe=recipe), None, None)
 
 
 def record(**types):
@@ -52,9 +53,20 @@ def test_placeholders_of_gad(tmp_path):
 
 
 def test_types_of_documents(tmp_path):
-    corpus = load_documents("cdr", path=write_documents(tmp_path / "a.pubtator", range(3)))
-    held_out = SimpleNamespace(corpora={"test": corpus}, splits=("test",))
-    assert details("documents", held_out=held_out) == {"threshold": 0.5, "pair_types": [["Chemical", "Disease"]]}
+    """Those of training; where a party does not know them, the recipe's, or else the data set's."""
+    file, held_out = write_documents(tmp_path / "a.pubtator", range(3)), SimpleNamespace(splits=("test",))
+
+    def of_documents(types, **options):
+        recipe = SimpleNamespace(task=SimpleNamespace(options=Options(**options)))
+        return details("documents", recipe, held_out=held_out, pair_types=types)
+
+    cdr = {"threshold": 0.5, "pair_types": [["Chemical", "Disease"]]}
+    assert of_documents(load_documents("cdr", path=file).pair_types) == cdr == of_documents(())
+    own = {"dataset": "documents", "path": "a", "directed": ("CID",), "separators": ";"}
+    said = {"threshold": 0.5, "pairs": {"directed": ("CID",), "separators": ";"}}
+    assert of_documents((), **own, pair_types=(("B", "A"),)) == {**said, "pair_types": [["B", "A"]]}
+    assert of_documents((("B", "A"), ("A", "A")), **own) == {**said, "pair_types": [["B", "A"], ["A", "A"]]}
+    assert of_documents((), **own) == said
 
 
 def test_so_many_types_are_no_types():

@@ -129,6 +129,28 @@ def test_one_type_for_both_entities_goes_in_both_directions_or_once(tmp_path):
     assert spans(once) == spans(facts)[:1]
 
 
+def test_a_relation_without_a_direction_is_a_fact_once(tmp_path):
+    """In the pair that training counts it in: the first in the order of the text, where types do not tell."""
+    text, ways = "EGFR inhibits COX-2", {"pair_types": [["Gene", "Gene"]]}
+    some = Documents(**ways, pairs={"directed": ["other"]})
+    facts, _ = extracted(tmp_path, text, relations=some)
+    assert spans(facts) == [(0, 4, "CID", 14, 19)]
+    assert [(pair.head, pair.tail) for pair in some.corpora[0].samples[0].pairs] == [(0, 1), (1, 0)]
+    none = Documents(**ways, pairs={"directed": False})
+    assert spans(extracted(tmp_path, text, relations=none, overwrite=True)[0]) == spans(facts)
+    assert [(pair.head, pair.tail) for pair in none.corpora[0].samples[0].pairs] == [(0, 1)]
+    one_way = Documents(pairs={"directed": False})
+    facts, _ = extracted(tmp_path, "EGFR inhibits Aspirin", relations=one_way, overwrite=True)
+    assert spans(facts) == [(14, 21, "CID", 0, 4)], "the types tell head from tail"
+
+
+def test_the_model_of_relations_is_given_the_types_of_its_training(tmp_path):
+    model = Documents(pair_types=[["CHEMICAL", "gene"]])
+    facts, _ = extracted(tmp_path, "Aspirin inhibits EGFR", relations=model, renamed={"Drug": "CHEMICAL"})
+    assert [entity.kind for entity in model.corpora[0].samples[0].entities] == ["CHEMICAL", "gene"]
+    assert spans(facts) == [(0, 7, "CID", 17, 21)] and facts[0].head.type == "Drug"
+
+
 def test_documents_that_are_too_long_are_left_out_and_counted(tmp_path):
     text = "Aspirin inhibits EGFR."
     facts, result = extracted(tmp_path, text, text + " and so on", text, relations=Documents(longest=len(text)))

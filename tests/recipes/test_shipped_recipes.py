@@ -65,7 +65,8 @@ def asked(export: Path, folder: Path) -> list:
     """What `predict` is asked after the export's folder."""
     source = json.loads((export / "export.json").read_text("utf-8"))["input"]
     if source["kind"] == "documents":
-        return ["--file", data_folder() / "cdr" / "test.pubtator"]
+        file = {"cdr": "test", "biored": "dev"}[load_export(export).dataset]
+        return ["--file", data_folder() / load_export(export).dataset / f"{file}.pubtator"]
     if source["kind"] == "bags":
         trained_on = load_export(export).dataset
         lines = [{key: value for key, value in line.items() if key != "relation"} for line in nyt10_lines(range(2))]

@@ -62,9 +62,8 @@ def probabilities(run, split) -> dict[tuple[str, str], float]:
     """(document, disease) -> the chosen model's probability, from Keras alone."""
     encoded = run.experiment.prepared.held_out._documents[split].encoded
     model = run.experiment.model.keras_model(run.result.weights)
-    logits = np.asarray(
-        model({n: a for n, a in encoded.arrays.items() if n != "y"}, training=False)["logits"], np.float64
-    )
+    arrays = {name: encoded.arrays[name] for name in run.experiment.prepared.inputs.specs}
+    logits = np.asarray(model(arrays, training=False)["logits"], np.float64)
     keys = [(pair.document_id, pair.tail_id) for pairs in encoded.pairs for pair in pairs]
     return dict(zip(keys, 1 / (1 + np.exp(-logits[:, 0])), strict=True))
 
@@ -119,7 +118,7 @@ def test_the_threshold_comes_from_dev_alone(runtime):
     held_out = trained(runtime).experiment.prepared.held_out
     plain = scores_of(held_out, "dev", lambda number, disease: 0.3 if disease in stated(number) else 0.2)
     test = scores_of(held_out, "test", lambda number, disease: 0.3 if disease in stated(number) else 0.2)
-    facts = held_out._documents["test"].gold
+    facts = held_out._documents["test"].gold.facts
     missed = next(iter(facts))
     row = [pairs[0].document_id for pairs in held_out._documents["test"].encoded.pairs].index(missed[0])
     column = [pair.tail_id for pair in held_out._documents["test"].encoded.pairs[row]].index(missed[3])
@@ -177,7 +176,7 @@ def test_clients_hold_documents_by_their_entropy_and_the_server_those_to_judge_b
     assert values == sorted(values) and len(set(values)) == len(values) == 3
     assert any(note == "training: 12 documents, 10 positive and 17 negative pairs, 12 of them in one sentence" for note
                in prepared.notes)  # fmt: skip
-    assert "no hypernym filtering: all negative pairs are kept" in prepared.notes
+    assert "no hypernym filtering: all 17 negative pairs are kept" in prepared.notes
     assert not any(HIDDEN in note for note in prepared.notes)
 
 
@@ -231,7 +230,10 @@ def test_hypernyms_are_left_out_by_a_file_of_mesh(tmp_path):
     prepared = prepare(document_table(task={"mesh_tree": str(mesh)}))
     lost = sum(n % 4 == 0 and n % 3 == 1 for n in range(12))
     assert lost and f"training: 12 documents, 10 positive and {17 - lost} negative pairs" in "\n".join(prepared.notes)
-    assert "no hypernym filtering: all negative pairs are kept" not in prepared.notes
+    assert not any("no hypernym filtering" in note for note in prepared.notes if note.startswith("hyper"))
+    assert f"hypernym filtering with 2 descriptors of MeSH: {17 - lost} of 17 negative pairs" in "\n".join(
+        prepared.notes
+    )
 
 
 # Other models and algorithms.

@@ -13,20 +13,22 @@ import pytest
 from datasets.bags.alignment import stated_facts
 from datasets.documents.pubtator import read_pubtator
 from tests.bags_for_tests import HIDDEN, PCNN, bag_table, with_method, write_pubtator
-from tests.documents_for_tests import document_table, marking_encoder, write_documents
+from tests.documents_for_tests import document_table, marking_encoder, write_biored, write_documents
 from tests.sites.sites_for_tests import NAMES, Federation, payload, simulation_inputs, stages, trained, write_site
 from tests.upper_floors import assert_same_weights, command, refusal
 from tff_re import api
 from tff_re.errors import UserError
+from tff_re.models.inputs import pieces_of
 from tff_re.recipes.reading import resolve
 from tff_re.runs.experiment import ExperimentBuilder
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.reading import read_history
 from tff_re.sites.asking import Patience, Sites
 from tff_re.sites.messages import unpack
-from tff_re.sites.prepared import coordinated
+from tff_re.sites.prepared import AgreedEncoding, coordinated, prepared
 from tff_re.sites.run import train_at_sites
 from tff_re.sites.set_up import _agree
+from tff_re.tasks import TASKS
 from tff_re.tasks.data_paths import DataPaths
 
 
@@ -145,19 +147,17 @@ def test_what_does_not_go_with_bags(tmp_path, task, tables, line):
     federation.close()
 
 
-def document_sites(folder):
+def document_sites(folder, dataset="cdr", write=write_documents):
     """(files of the sites, one with the documents of all); the longest document is at the coordinator."""
     files, numbers = {}, {}
     for number, site in enumerate(NAMES):
-        data_of_site = {"dataset": "cdr", "path": "texts.pubtator"}
+        data_of_site = {"dataset": dataset, "path": "texts.pubtator"}
         files[site] = write_site(
             folder / site, site, {}, data=data_of_site, set={"task.tokenizer": str(marking_encoder())}
         )
         numbers[site] = [n for n in range(number, 12, 3) if n != 8]
-        write_documents(folder / site / "texts.pubtator", numbers[site])
-    return files, write_documents(
-        folder / "whole.pubtator", [n for data_of_site in numbers.values() for n in data_of_site]
-    )
+        write(folder / site / "texts.pubtator", numbers[site])
+    return files, write(folder / "whole.pubtator", [n for data_of_site in numbers.values() for n in data_of_site])
 
 
 def document_recipe(task=None, **sections):
@@ -197,6 +197,41 @@ def test_fedlcc_on_documents_of_sites(tmp_path):
     assert not any(HIDDEN.encode() in answer for _, _, answer in run.sent)
     assert json.loads((tmp_path / "run" / "sites.json").read_text())["relations"] == ["CID"]
     assert all(np.isfinite(layer).all() for layer in run.result.weights.trainable)
+
+
+def biored_recipe(folder, **model):
+    test = write_biored(folder / "test.pubtator", range(100, 112))
+    task = {"dataset": "biored", "test_path": str(test)}
+    return document_recipe(task, model={"loss": "adaptive_threshold", "type_embedding": 2, **model})
+
+
+@pytest.mark.slow
+def test_documents_with_types_and_several_relations_at_sites(tmp_path):
+    run = trained(tmp_path, biored_recipe(tmp_path), *document_sites(tmp_path / "sites", "biored", write_biored))
+    assert_same_weights(run.result.weights, run.simulated.weights)
+    assert_same_metrics(run)
+    assert len(run.experiment.prepared.pair_relations) == 8
+    assert run.result.server_evaluation.metrics["dev/threshold"] == 0.5
+
+
+@pytest.mark.parametrize("model", [{"frozen_layers": 1}, {"frozen_layers": 1, "type_embedding": 0}, {}], ids=str)
+def test_types_of_entities_at_a_site(model, tmp_path):
+    """A site's own examples and what stands for the others' have the same arrays, behind frozen layers, too."""
+    files, _ = document_sites(tmp_path, "biored", write_biored)
+    federation, recipe = Federation(files), biored_recipe(tmp_path, **model)
+    agreement, _ = _agree(Sites(federation.engine, Patience()), recipe, DataPaths(), "0" * 32)
+    ours = coordinated(recipe, DataPaths(), agreement)
+    agreed = AgreedEncoding.of(recipe.task, 0, agreement.paths(DataPaths(), at_site=False))
+    service = federation.services[NAMES[1]]
+    held = service._runs[agreement.run].data.examples(agreement, ours.encoding, ours.inputs, None)
+    here = prepared(TASKS[recipe.task.name], agreement, agreed, held).precomputed(recipe.model, 0)
+    typed = bool(recipe.model.options.type_embedding)
+    assert pieces_of(here.inputs).typed == typed == ("entity_type" in here.inputs.specs)
+    for client in here.examples.clients:
+        assert set(here.inputs.specs) <= set(client.train)
+        for name, spec in here.inputs.specs.items():
+            assert client.train[name].shape[1:] == tuple(spec.shape[1:]), (client.client_id, name)
+    federation.close()
 
 
 def real_documents(folder, dataset, **overrides):

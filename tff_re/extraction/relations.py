@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -130,13 +131,18 @@ class DocumentRelations:
 
     An entity is what has one id and one type: a terminology's, or of unlinked mentions those with one folded text.
     Every two entities with allowed types are a pair, and its relations are those whose probability reaches the export's
-    threshold.
+    threshold. A relation without a direction is a fact once, of two entities whose types do not tell head from tail in
+    the order of the text. The model is given entities with the types that it was trained with.
     """
 
     def __init__(self, predictor: Any, pairs: PairTypes):
         self._predictor, self._pairs = predictor, pairs
-        self._once = (predictor.description.get("details") or {}).get("label") == "once"
+        details = predictor.description.get("details") or {}
         self.labels = tuple(predictor.labels)
+        self._once = details.get("label") == "once"
+        directed = (details.get("pairs") or {}).get("directed", True)
+        with_direction = set(self.labels if directed is True else directed or ())
+        self._undirected = tuple(index for index, label in enumerate(self.labels) if label not in with_direction)
         self.skipped: list[str] = []
 
     def facts(self, documents: Sequence[Annotated]) -> list[list[Fact]]:
@@ -147,8 +153,8 @@ class DocumentRelations:
         for number, scores in self._scores(samples).items():
             entities = _Entities(documents[number], samples[number])
             for pair, row in zip(samples[number].pairs, scores, strict=True):
-                for label, probability in zip(self.labels, row, strict=True):
-                    if probability >= self._predictor.threshold:
+                for index, (label, probability) in enumerate(zip(self.labels, row, strict=True)):
+                    if probability >= self._predictor.threshold and index not in pair.uncounted:
                         facts[number].append(entities.fact(pair, label, float(probability)))
         return facts
 
@@ -166,7 +172,13 @@ class DocumentRelations:
         return {n: scores for number in samples for n, scores in self._scores({number: samples[number]}).items()}
 
     def _scored(self, samples: Sequence[DocumentSample]) -> list[np.ndarray]:
-        return self._predictor.scores(DocumentCorpus("extraction", tuple(samples), self.labels))
+        return self._predictor.scores(DocumentCorpus("extraction", tuple(map(self._renamed, samples)), self.labels))
+
+    def _renamed(self, sample: DocumentSample) -> DocumentSample:
+        """The sample with entities of the types that the model of relations knows."""
+        names = self._pairs.relation_types
+        entities = (dataclasses.replace(entity, kind=names[entity.kind]) for entity in sample.entities)
+        return dataclasses.replace(sample, entities=tuple(entities))
 
     def _sample(self, annotated: Annotated) -> DocumentSample:
         grouped: dict[tuple[str, str], list[EntityMention]] = {}
@@ -184,9 +196,11 @@ class DocumentRelations:
         for (i, head), (j, tail) in itertools.permutations(enumerate(entities), 2):
             if head.entity_id == tail.entity_id or not self._pairs.allowed(head.kind, tail.kind):
                 continue
-            if self._once and self._pairs.same_role(head.kind, tail.kind) and j < i:
+            reversed_before = j < i and self._pairs.allowed(tail.kind, head.kind)
+            once = self._once and self._pairs.same_role(head.kind, tail.kind)
+            if reversed_before and (once or len(self._undirected) == len(self.labels)):
                 continue
-            yield DocumentPair(i, j, (), False)
+            yield DocumentPair(i, j, (), False, self._undirected if reversed_before else ())
 
 
 class _Entities:

@@ -22,6 +22,7 @@ from tff_re.models.document_layers import (
     UpperDocumentPieces,
     cached_layers,
 )
+from tff_re.models.entity_types import EntityTypes
 from tff_re.models.inputs import DocumentInput, HiddenInput, pieces_of
 from tff_re.models.pairs import adaptive_threshold_losses, binary_losses, pair_statistics
 from tff_re.models.pretrained import load_config, source_of
@@ -36,11 +37,15 @@ class Options(WindowOptions):
     """Attributes:
     width: of a pair's two representations z (FedLCC, Eqs. 6 and 7); the encoder's if not set.
     block_size: numbers in a group of the bilinear classifier; divides the width.
-    loss: `bce`: every relation on its own (FedLCC, Eq. 11); `adaptive_threshold`: ATLOP's, with a threshold class.
+    type_embedding: width of a vector for an entity's type, which is joined to the entity's representation; 0: the
+      model is not told the types.
+    loss: `bce`: every relation on its own (FedLCC, Eq. 11), predicted from the threshold that is best on dev;
+      `adaptive_threshold`: ATLOP's, with a threshold class, predicted where it scores higher than that class.
     """
 
     width: int | None = attrs.field(default=None, validator=optional(ge(1)))
     block_size: int = attrs.field(default=64, validator=ge(1))
+    type_embedding: int = attrs.field(default=0, validator=ge(0))
     loss: Literal["bce", "adaptive_threshold"] = "bce"
 
 
@@ -75,10 +80,11 @@ class DocumentEncoder(WindowedEncoderModel):
         context = LocalizedContext(name="context")(
             {"outputs": encoded["outputs"], "attention": of_entities["attention"], **pairs}
         )
-        width = _width(options, source, load_config(source))
-        features = PairRepresentations(width, name="pairs")(
-            {"entities": of_entities["entities"], "context": context, **pairs}
-        )
+        entities, width = of_entities["entities"], _width(options, source, load_config(source))
+        if options.type_embedding:
+            types = EntityTypes(pieces.num_types, options.type_embedding, name="types")
+            entities = types({"entities": entities, "entity_type": trimmed["entity_type"]})
+        features = PairRepresentations(width, name="pairs")({"entities": entities, "context": context, **pairs})
         features = SeededDropout(options.dropout, name="dropout")(features)
         relations = pieces.num_relations
         if options.loss == "adaptive_threshold":
@@ -92,7 +98,7 @@ class DocumentEncoder(WindowedEncoderModel):
 
     def of_any_size(self, options: Options, inputs: DocumentInput) -> tf.keras.Model:
         """The model for documents of any number of pieces, mentions and pairs; it takes no gradients."""
-        free = dataclasses.replace(inputs, max_length=None, max_mentions=None, max_pairs=None)
+        free = dataclasses.replace(inputs, max_length=None, max_mentions=None, max_pairs=None, max_entities=None)
         return self.build(attrs.evolve(options, recompute=False), free, inputs.num_relations)
 
     def cached_layers(self, config, frozen_layers: int) -> int:
@@ -106,10 +112,29 @@ class DocumentEncoder(WindowedEncoderModel):
             "rows": "pair_head",
             "inference_batch": INFERENCE_BATCH,
             "mask": "attention_mask",
+            "threshold": None if options.loss == "bce" else 0.5,
         }
+
+    def precompute(self, options: Options, inputs: DocumentInput, seed: int):
+        """As `WindowedEncoderModel.precompute`. A model that reads types gets them with its inputs.
+
+        Raises:
+          UserError: the model reads types and the task's entities have none.
+        """
+        if options.type_embedding and not pieces_of(inputs).typed:
+            inputs = _typed(inputs)
+            return super().precompute(options, inputs, seed) or (inputs, None)
+        return super().precompute(options, inputs, seed)
 
 
 MODEL = DocumentEncoder()
+
+
+def _typed(inputs: DocumentInput) -> DocumentInput:
+    """The inputs with the entities' types. Raises UserError where the task does not tell any."""
+    if not inputs.num_types:
+        raise UserError("model.type_embedding needs entities with types, which the data do not have; set it to 0")
+    return dataclasses.replace(inputs, typed=True)
 
 
 def _width(options: Options, source: str, config) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -238,6 +238,7 @@ class DocumentInput:
       pairs have mentions;
     - `pair_labels` float32 [B, max_pairs, num_relations]: 1 where the relation holds of the pair. The model hands them
       on beside its outputs, for the loss; it does not read them.
+    - `entity_type` int32 [B, max_entities], for models that read types: each entity's, -1 where it has none.
 
     Attributes:
       vocabulary_size: Ids lie in [0, vocabulary_size); markers included.
@@ -245,6 +246,8 @@ class DocumentInput:
       num_relations: R, relations that a pair may have, each on its own.
       tokenizer: Folder or hub id of the word pieces' tokenizer.
       new_pieces, fixed: As PieceInput's.
+      num_types: How many types entities have.
+      typed: Whether the model reads them.
     """
 
     vocabulary_size: int
@@ -256,6 +259,8 @@ class DocumentInput:
     tokenizer: str | None = None
     new_pieces: int = 0
     fixed: FixedWeights | None = None
+    num_types: int = 0
+    typed: bool = False
 
     @property
     def specs(self) -> Mapping[str, tf.TensorSpec]:
@@ -264,11 +269,20 @@ class DocumentInput:
             **dict.fromkeys(("input_ids", "attention_mask"), self.max_length),
             **dict.fromkeys(("mention_place", "mention_entity"), self.max_mentions),
             **dict.fromkeys(("pair_head", "pair_tail"), self.max_pairs),
+            **({"entity_type": self.max_entities} if self.typed else {}),
         }
         return {
             **{name: _spec("int32", width) for name, width in widths.items()},
             "pair_labels": _spec("float32", self.max_pairs, self.num_relations),
         }
+
+
+def unread_specs(inputs) -> Mapping[str, tf.TensorSpec]:
+    """Name -> TensorSpec of a batch of what examples have and the model does not read: types of entities."""
+    pieces = pieces_of(inputs)
+    if not isinstance(pieces, DocumentInput) or pieces.typed or not pieces.num_types:
+        return {}
+    return {name: s for name, s in replace(pieces, typed=True).specs.items() if name not in pieces.specs}
 
 
 def trained_in_parts(inputs) -> bool:

@@ -12,7 +12,7 @@ from tff_re.errors import UserError, nearest
 SPLITS = ("test/", "train/", "dev/")
 
 _OF_CLASSES = ("accuracy", "loss", "macro_f1", "micro_f1", "matthews")
-_OF_PAIRS = ("f1", "precision", "recall", "f1_intra", "f1_inter", "threshold")
+_OF_PAIRS = ("f1", "precision", "recall", "f1_intra", "f1_inter", "ign_f1", "threshold")
 _OF_SPANS = ("f1", "precision", "recall", "macro_f1", "lenient_precision", "lenient_recall", "lenient_f1")
 _OF_RANKINGS = ("auc", "auc_2000", "p_at_100", "p_at_200", "p_at_300", "p_at_mean", "max_f1")
 _OVER_CLIENTS = tuple(f"{quality}_{which}" for quality in ("accuracy", "f1") for which in ("worst", "median", "best"))

@@ -49,6 +49,17 @@ def _tuple(value, kind):
     return tuple(_converter.structure(item, inner) for item in value)
 
 
+def _truth_or_names(value, kind):
+    if value is None or isinstance(value, bool):
+        return value
+    if not isinstance(value, list | tuple):
+        raise TypeError(f"must be true, false or a list, got {value!r}")
+    return _tuple(value, tuple[str, ...])
+
+
+_converter.register_structure_hook_func(lambda kind: kind == bool | tuple[str, ...] | None, _truth_or_names)
+
+
 def _dict(value, kind):
     if not isinstance(value, dict):
         raise TypeError(f"must be a table, got {value!r}")

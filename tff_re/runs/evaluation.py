@@ -144,12 +144,13 @@ class ServerEvaluator:
 
     def __init__(self, experiment: Experiment):
         self._held_out, self._computation = experiment.prepared.held_out, experiment.scoring
+        self._threshold = experiment.model.threshold
         self._examples = {split: self._held_out.examples(experiment.model, split) for split in self._held_out.splits}
 
     def __call__(self, weights) -> ServerEvaluation:
         """Of ModelWeights, in the current execution context."""
         scores = {split: np.asarray(self._computation(weights, arrays)) for split, arrays in self._examples.items()}
-        return ServerEvaluation(self._held_out.metrics(scores), scores)
+        return ServerEvaluation(self._held_out.metrics(scores, self._threshold), scores)
 
 
 def metric_names(experiment: Experiment) -> set[str]:

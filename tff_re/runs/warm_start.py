@@ -183,6 +183,7 @@ def _requirements(experiment: Experiment) -> dict[str, Any]:
         "model": {"name": recipe.model.name, **to_table(recipe.model.options)},
         "classes": list(prepared.label_names),
         "relations": None if prepared.pair_relations is None else list(prepared.pair_relations),
+        "types": list(prepared.encoding.types) if getattr(pieces_of(inputs), "typed", False) else None,
         "encoding": _encoding_digest(prepared.encoding),
         "encoding_keys": {key: options[key] for key in _ENCODING_KEYS if key in options},
         "fixed": None if fixed is None else fixed.digest,
@@ -215,8 +216,9 @@ def _words(prepared: Prepared, task: Choice) -> tuple[str, ...] | None:
 
 def _difference(here: Mapping[str, Any], there: Mapping[str, Any]) -> str | None:
     """The first difference of two forms, in words; None: there is none."""
-    for key, what in (("task", "the task"), ("model", "model"), ("classes", "classes"), ("relations", "relations")):
-        if here[key] != there[key]:
+    named = (("classes", "classes"), ("relations", "relations"), ("types", "types of entities"))
+    for key, what in (("task", "the task"), ("model", "model"), *named):
+        if here.get(key) != there.get(key):
             if key == "task":
                 return f"{what} is {here[key]} here and {there[key]} there"
             return _different_keys("model", here, there) if key == "model" else _different_names(what, here, there)

@@ -23,7 +23,7 @@ from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
 from tff_re.sites.agreement import SPLITS, Agreement, Client
 from tff_re.tasks import TASKS
-from tff_re.tasks.base import Prepared, input_spec
+from tff_re.tasks.base import Prepared, example_spec
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.task import SERVER, AtServer, Task
 
@@ -90,7 +90,7 @@ class SitesPrepared(Prepared):
 
         def examples(part):
             if isinstance(part, Held):
-                return Held(part.client_id, part.split, len(part[LABEL]), input_spec(inputs, self.side_arrays))
+                return Held(part.client_id, part.split, len(part[LABEL]), example_spec(inputs, self.side_arrays))
             return None if part is None else run(part)
 
         clients = (
@@ -169,7 +169,7 @@ def prepared(
     if agreed.digest != agreement.encoding:
         raise UserError("texts would be encoded otherwise here than agreed upon; use the same tokenizer and dictionary")
     at_server = at_server or AtServer()
-    specs, clients = input_spec(agreed.inputs, task.side_arrays), agreement.clients
+    specs, clients = example_spec(agreed.inputs, task.side_arrays), agreement.clients
 
     def held(name: str, split: str, count: int | None) -> Held | None:
         return None if count is None else Held(name, split, count, specs)

@@ -27,6 +27,7 @@ from tff_re.models.inputs import (
     TaggedTokenInput,
     TokenInput,
     pieces_of,
+    unread_specs,
 )
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.held_out import HeldOut
@@ -92,6 +93,11 @@ class Prepared:
     def pair_relations(self) -> tuple[str, ...] | None:
         """The relations that a pair in a document may have; None: an example has one class."""
         return None
+
+    @property
+    def pair_types(self) -> tuple[tuple[str, str], ...]:
+        """Types of the heads and tails of candidate pairs in documents; empty where that is not known here."""
+        return ()
 
     @property
     def documents(self) -> DocumentStatistics | None:
@@ -287,6 +293,11 @@ def input_spec(inputs, side_arrays: Iterable[str]) -> dict[str, tf.TensorSpec]:
     import tensorflow as tf
 
     return {**inputs.specs, **dict.fromkeys((*side_arrays, "y"), tf.TensorSpec([None], tf.int32))}
+
+
+def example_spec(inputs, side_arrays: Iterable[str]) -> dict[str, tf.TensorSpec]:
+    """Name -> TensorSpec of all that an example has: `input_spec`, and arrays that the model does not read."""
+    return {**input_spec(inputs, side_arrays), **unread_specs(inputs)}
 
 
 def partition_of(

@@ -5,19 +5,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import numpy as np
 from attrs.validators import ge, optional
 
 from computations.ranges import BELOW_ONE, refuse_unread
-from datasets.catalogue import find_data_set
+from datasets.catalogue import DATA_SETS, find_data_set
 from datasets.documents.clients import encode_document_clients, hold_out
-from datasets.documents.corpus import DocumentCorpus
+from datasets.documents.corpus import DocumentCorpus, entity_types
 from datasets.documents.encoding import DocumentEncoding
-from datasets.documents.loading import load_documents
-from datasets.documents.selection import set_documents_apart, subset
+from datasets.documents.loading import load_documents, pairing_for
+from datasets.documents.selection import set_documents_apart, subset, without
 from datasets.documents.statistics import DocumentStatistics, document_statistics
 from datasets.errors import DataError
 from datasets.federated import Examples, FederatedExamples
@@ -35,6 +35,15 @@ if TYPE_CHECKING:
     from tff_re.tasks.metrics import PairMeasures
 
 
+PAIRING = ("relations", "pair_types", "directed", "separators")
+"""Keys of [task] that say which pairs are candidates for which relations."""
+
+
+def _data_sets_with(option: str) -> tuple[str, ...]:
+    """The data sets of documents whose readers take an option."""
+    return tuple(name for name, entry in DATA_SETS.items() if entry.kind == "documents" and option in entry.options)
+
+
 @attrs.frozen(kw_only=True)
 class Options:
     """Attributes:
@@ -49,6 +58,13 @@ class Options:
     dev_seed: draws these documents, so that runs of other seeds are tested on the same ones.
     subset: so many training documents, drawn by `dev_seed`; all if not set.
     test_subset: so many documents of `test_split`, `dev_share` of them included, drawn by `dev_seed`; all if not set.
+      Where the file is that of `split`, the clients hold the other documents.
+    relations: for documents and docred, names of the relations; those that the training file states if not set.
+    pair_types: types of the head and the tail of candidate pairs, e.g. `[["Gene", "Disease"], ["Gene", "Gene"]]`; the
+      data set's if not set, or those of the relations that the training file states.
+    directed: whether relations go from head to tail, or names of those that do; the data set's if not set. A relation
+      without a direction is the same in either order.
+    separators: for documents in PubTator's form, the characters that join several identifiers of a mention.
     mesh_tree: for cdr, a file of MeSH: negative pairs that are hypernyms of a positive one are left out.
     tokenizer: the folder or hub id of the encoder.
     longest: a document with more pieces is refused; of any length if not set.
@@ -65,6 +81,10 @@ class Options:
     dev_seed: int = attrs.field(default=0, validator=ge(0))
     subset: int | None = attrs.field(default=None, validator=optional(ge(1)))
     test_subset: int | None = attrs.field(default=None, validator=optional(ge(1)))
+    relations: tuple[str, ...] | None = None
+    pair_types: tuple[tuple[str, str], ...] | None = None
+    directed: bool | tuple[str, ...] | None = None
+    separators: str | None = None
     mesh_tree: str | None = None
     tokenizer: str | None = None
     longest: int | None = attrs.field(default=None, validator=optional(ge(1)))
@@ -72,7 +92,17 @@ class Options:
     def __attrs_post_init__(self):
         if find_data_set(self.dataset).kind != "documents":
             raise ValueError(f"dataset '{self.dataset}' holds no documents with pairs of entities; use its own task")
-        refuse_unread(self, {"mesh_tree": ("dataset", ("cdr",))})
+        for key in ("relations", "pair_types", "separators"):
+            if (value := getattr(self, key)) is not None and not value:
+                raise ValueError(f"{key} must not be empty")
+        if any(len(types) != 2 for types in self.pair_types or ()):
+            raise ValueError("pair_types must hold pairs of types, of the head and of the tail")
+        refuse_unread(self, {key: ("dataset", _data_sets_with(key)) for key in (*PAIRING, "mesh_tree")})
+
+    @property
+    def pairing(self) -> dict[str, Any]:
+        """What the recipe says of pairs, as options of the data set's reader."""
+        return {key: value for key in PAIRING if (value := getattr(self, key)) is not None}
 
 
 class DocumentRelations(Task):
@@ -83,7 +113,7 @@ class DocumentRelations(Task):
     def prepare(self, options: Options, partitioner, seed: int, data_paths: DataPaths) -> Prepared:
         from tff_re.tasks.held_out_documents import DocumentsAtServer
 
-        corpus, held_out = _training(options, data_paths), _held_out(options, data_paths)
+        corpus, held_out = _corpora(options, data_paths)
         partition = partition_of((corpus,), partitioner, seed, data_paths, test_share=0.0)
         if partition.server or any(client.test for client in partition.clients.values()):
             raise DataError(
@@ -91,7 +121,7 @@ class DocumentRelations(Task):
                 record=f"corpus {corpus.name}",
                 remedy="build it with test_share = 0 and server_share = 0",
             )
-        encoding = encoding_of(options)
+        encoding = encoding_of(options, corpus.entity_types)
         examples, encoded = encode_document_clients(corpus, partition, encoding, held_out)
         arrays = [client.train for client in examples.clients] + [part.encoded.arrays for part in encoded.values()]
         inputs = _inputs(options, encoding, form_of(arrays, corpus))
@@ -113,14 +143,26 @@ class DocumentRelations(Task):
             held_out=DocumentsAtServer(encoded, held_out),
             documents=document_statistics(partition, corpus),
             pair_relations=corpus.relation_names,
+            pair_types=corpus.pair_types,
         )
+
+    def at_site(self, options: Options) -> Options:
+        """As `Task.at_site`: parties that each read files of their own have to read them as the recipe says."""
+        entry = find_data_set(options.dataset)
+        for key in ("relations", "pair_types"):
+            said = getattr(options, key) or (key == "pair_types" and entry.pair_types)
+            if key in entry.options and not said:
+                raise UserError(
+                    f"task.{key}: sites cannot take it from their files, which may differ; name it in the recipe"
+                )
+        return options
 
     def held(self, options: Options, partitioner, seed: int, data_paths: DataPaths):
         corpus = _training(options, data_paths)
         return (corpus,), partition_of((corpus,), partitioner, seed, data_paths, test_share=0.0)
 
     def agreed(self, options: Options, seed: int, data_paths: DataPaths):
-        encoding = encoding_of(options)
+        encoding = encoding_of(options, _types_said(options))
         return encoding, _inputs(options, encoding, data_paths.document_form), ()
 
     def encoded(
@@ -148,7 +190,7 @@ class DocumentRelations(Task):
 
     def largest_at_server(self, options: Options, data_paths: DataPaths) -> tuple[int, ...]:
         corpora = list(_held_out(options, data_paths).values())
-        encoding = encoding_of(options)
+        encoding = encoding_of(options, _types_said(options))
         return form_of([part.arrays for part in encoding.encode_together(corpora)], corpora[0])
 
     def measures(self, positive_labels: Sequence[int] | None = None, inputs=None) -> PairMeasures:
@@ -160,7 +202,7 @@ class DocumentRelations(Task):
         return corpus.relation_names
 
     def largest(self, options: Options, corpora, partition, clients: Collection[str]) -> tuple[int, ...]:
-        examples, _ = self.encoded(options, corpora, partition, encoding_of(options))
+        examples, _ = self.encoded(options, corpora, partition, encoding_of(options, _types_said(options)))
         arrays = [client.train for client in examples.clients if client.client_id in clients]
         return form_of(arrays, corpora[0])
 
@@ -177,19 +219,26 @@ class PreparedDocuments(Prepared):
 
     Attributes:
       pair_relations: that a pair in a document may have.
+      pair_types: types of the heads and tails of candidate pairs.
       documents: how the documents spread over the clients.
     """
 
     pair_relations: tuple[str, ...] | None = None
+    pair_types: tuple[tuple[str, str], ...] = ()
     documents: DocumentStatistics | None = None
 
     def groups(self) -> list[np.ndarray]:
         raise UserError("privacy.unit is 'group', but an example of this task is a whole document; set it to 'example'")
 
 
-def encoding_of(options: Options) -> DocumentEncoding:
-    """From documents to the encoder's pieces."""
-    return DocumentEncoding(load_tokenizer(options.tokenizer, others=None), longest=options.longest)
+def encoding_of(options: Options, types: tuple[str, ...]) -> DocumentEncoding:
+    """From documents to the encoder's pieces, and the entities' types to numbers."""
+    return DocumentEncoding(load_tokenizer(options.tokenizer, others=None), longest=options.longest, types=types)
+
+
+def _types_said(options: Options) -> tuple[str, ...]:
+    """The entities' types that the recipe or the data set's entry says, without a look at files."""
+    return entity_types(options.pair_types or find_data_set(options.dataset).pair_types)
 
 
 def form_of(parts: Iterable[Examples], corpus: DocumentCorpus) -> tuple[int, ...]:
@@ -201,12 +250,13 @@ def form_of(parts: Iterable[Examples], corpus: DocumentCorpus) -> tuple[int, ...
 
 def widened(arrays: Examples, inputs: DocumentInput, encoding: DocumentEncoding) -> Examples:
     """The arrays of documents, padded to the widths of these inputs."""
+    widths = {"entity_type": inputs.max_entities, **{name: spec.shape[1] for name, spec in inputs.specs.items()}}
     fill = {"input_ids": encoding.tokenizer.pad_token_id, "attention_mask": 0, "pair_labels": 0, "y": 0}
     padded = {}
     for name, array in arrays.items():
         more = [(0, 0)] * array.ndim
-        if name in inputs.specs and array.ndim > 1:
-            more[1] = (0, inputs.specs[name].shape[1] - array.shape[1])
+        if name in widths and array.ndim > 1:
+            more[1] = (0, widths[name] - array.shape[1])
         padded[name] = np.pad(array, more, constant_values=fill.get(name, -1))
     return padded
 
@@ -218,30 +268,65 @@ def _inputs(options: Options, encoding: DocumentEncoding, sizes: Sequence[int]) 
         vocabulary_size=len(encoding.tokenizer),
         max_length=pieces,
         max_mentions=mentions,
-        max_entities=entities,
+        max_entities=max(1, entities),
         max_pairs=pairs,
         num_relations=relations,
         tokenizer=options.tokenizer,
+        num_types=len(encoding.types),
     )
 
 
-def _load(options: Options, data_paths: DataPaths, split: str, path: str | None) -> DocumentCorpus:
+def _load(
+    options: Options,
+    data_paths: DataPaths,
+    split: str,
+    path: str | None,
+    *,
+    held_out: bool = False,
+    training: DocumentCorpus | None = None,
+) -> DocumentCorpus:
+    """The documents of a split, paired as the recipe says and, where they are given, as those for training."""
+    pairing = {**options.pairing, **({"held_out": True} if held_out else {})}
+    if training is not None:
+        pairing.update(relations=training.relation_names, pair_types=training.pair_types)
     return load_documents(
-        options.dataset, data_paths.data, path=path, label=options.label, split=split, mesh_tree=options.mesh_tree
+        options.dataset,
+        data_paths.data,
+        path=path,
+        label=options.label,
+        split=split,
+        mesh_tree=options.mesh_tree,
+        **pairing_for(options.dataset, pairing),
     )
 
 
-def _training(options: Options, data_paths: DataPaths) -> DocumentCorpus:
+def _training(options: Options, data_paths: DataPaths, but: DocumentCorpus | None = None) -> DocumentCorpus:
+    """What the clients hold, without the documents of `but`."""
     corpus = _load(options, data_paths, options.split, options.path)
+    corpus = corpus if but is None else without(corpus, but)
     return corpus if options.subset is None else subset(corpus, options.subset, seed=options.dev_seed)
 
 
-def _held_out(options: Options, data_paths: DataPaths) -> dict[str, DocumentCorpus]:
-    test = _load(options, data_paths, options.test_split, options.test_path)
+def _corpora(options: Options, data_paths: DataPaths) -> tuple[DocumentCorpus, dict[str, DocumentCorpus]]:
+    """(what the clients hold, what the server holds)."""
+    of_split, of_test = (options.split, options.path), (options.test_split, options.test_path)
+    if of_split == of_test and options.test_subset is not None:
+        whole = _load(options, data_paths, *of_split)
+        test = subset(whole, options.test_subset, seed=options.dev_seed)
+        return _training(options, data_paths, test), _held_out(options, data_paths, whole)
+    corpus = _training(options, data_paths)
+    return corpus, _held_out(options, data_paths, corpus)
+
+
+def _held_out(
+    options: Options, data_paths: DataPaths, training: DocumentCorpus | None = None
+) -> dict[str, DocumentCorpus]:
+    like = {"held_out": True, "training": training}
+    test = _load(options, data_paths, options.test_split, options.test_path, **like)
     if options.test_subset is not None:
         test = subset(test, options.test_subset, seed=options.dev_seed)
     if options.dev_split is not None:
-        return {DEV: _load(options, data_paths, options.dev_split, None), TEST: test}
+        return {DEV: _load(options, data_paths, options.dev_split, None, **like), TEST: test}
     if not options.dev_share:
         return {TEST: test}
     test, dev = set_documents_apart(test, options.dev_share, seed=options.dev_seed)
@@ -250,7 +335,9 @@ def _held_out(options: Options, data_paths: DataPaths) -> dict[str, DocumentCorp
 
 def _size(corpus: DocumentCorpus) -> str:
     counts = corpus.counts()
+    relations = len(corpus.relation_names)
     return (
         f"{counts['documents']} documents, {counts['positive']} positive and {counts['negative']} negative pairs, "
         f"{counts['intra']} of them in one sentence"
+        + (f"; {relations} relations, {len(corpus.pair_types)} pairs of types" if relations > 1 else "")
     )

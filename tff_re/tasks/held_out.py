@@ -40,8 +40,13 @@ class HeldOut(Protocol):
     def examples(self, model: LocalModel, split: str) -> collections.OrderedDict:
         """What the scoring takes of a split."""
 
-    def metrics(self, scores: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """Split -> what the scoring gave for it, to metrics by name: `test/auc`, …"""
+    def metrics(self, scores: Mapping[str, np.ndarray], threshold: float | None = None) -> dict[str, float]:
+        """Split -> what the scoring gave for it, to metrics by name: `test/auc`, …
+
+        Args:
+          scores: of each split.
+          threshold: of the model, see `LocalModel.threshold`.
+        """
 
     def exported_inputs(self, inputs: Any, algorithm: FederatedAlgorithm) -> Any:
         """What an exported model is fed with: `inputs`, those of the model in training, or a form of them."""

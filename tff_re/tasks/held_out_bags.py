@@ -58,8 +58,9 @@ class BagsAtServer:
         """The sentences of a split and the bag of each."""
         return arrange_bags(model, self._bags[split].arrays, self._bags[split].arrays["bag"])
 
-    def metrics(self, scores: Mapping[str, np.ndarray]) -> dict[str, float]:
+    def metrics(self, scores: Mapping[str, np.ndarray], threshold: float | None = None) -> dict[str, float]:
         """`dev/auc`, `test/p_at_100`, …: see `ranking_metrics`; NaN where a score is not finite."""
+        del threshold  # rankings have none
         metrics = {}
         for split, values in scores.items():
             finite = np.isfinite(values).all()

@@ -14,11 +14,11 @@ from computations.federated_algorithm import FederatedAlgorithm
 from computations.local_model import LocalModel
 from datasets.documents.clients import HeldOutDocuments
 from datasets.documents.corpus import DocumentCorpus
-from datasets.documents.scoring import best_threshold
+from datasets.documents.scoring import best_threshold, countable
 from datasets.errors import DataError
 from tff_re.models.inputs import DocumentInput
 from tff_re.tasks.held_out import DEV, TEST
-from tff_re.tasks.pair_metrics import DEFAULT_THRESHOLD, PAIR_METRICS, pair_metrics
+from tff_re.tasks.pair_metrics import DEFAULT_THRESHOLD, pair_metric_names, pair_metrics
 from tff_re.tasks.ranking_metrics import curve
 
 
@@ -36,7 +36,7 @@ class DocumentsAtServer:
           DataError: a split that states no relation, so that there is no recall.
         """
         for split, of_split in documents.items():
-            if not of_split.gold:
+            if not of_split.gold.facts:
                 raise DataError(
                     f"none of its {len(of_split.encoded.pairs)} documents states a relation, so there is no recall",
                     record=f"documents of {split}",
@@ -45,7 +45,13 @@ class DocumentsAtServer:
         self._documents, self.corpora = documents, corpora
         self.splits = tuple(documents)
         threshold = (f"{DEV}/threshold",) if DEV in documents else ()
-        self.metric_names = (*(f"{split}/{name}" for split in documents for name in PAIR_METRICS), *threshold)
+        self.metric_names = (*(name for split in documents for name in self._names(split)), *threshold)
+
+    def _names(self, split: str) -> list[str]:
+        """The metrics of a split, as in metrics.csv."""
+        documents = self._documents[split]
+        relations = documents.encoded.arrays["pair_labels"].shape[2]
+        return [f"{split}/{name}" for name in pair_metric_names(relations, documents.gold)]
 
     def scoring(self, algorithm: FederatedAlgorithm) -> tff.Computation:
         """Probabilities of all relations for every candidate pair."""
@@ -67,18 +73,18 @@ class DocumentsAtServer:
             documents[split] = dataclasses.replace(of_split, encoded=encoded)
         return DocumentsAtServer(documents, self.corpora)
 
-    def metrics(self, scores: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """For each split `f1`, `precision`, `recall`, and `f1_intra`, `f1_inter` of the pairs that a sentence mentions
-        and of the others; all at the `threshold` that is best on dev (0.5 without). NaN where a score is not finite."""
+    def metrics(self, scores: Mapping[str, np.ndarray], threshold: float | None = None) -> dict[str, float]:
+        """For each split the `pair_metrics`, all at the model's `threshold`, or where it has none at the one that is
+        best on dev (0.5 without dev), which is among them. NaN where a score is not finite."""
         if not all(np.isfinite(values).all() for values in scores.values()):
-            return {f"{split}/{name}": float("nan") for split in scores for name in PAIR_METRICS}
+            return {name: float("nan") for split in scores for name in self._names(split)}
         dev_metrics = {}
-        threshold = DEFAULT_THRESHOLD
         if DEV in scores:
             dev = self._documents[DEV]
-            threshold = best_threshold(scores[DEV], dev.encoded.pairs, dev.gold)
+            if threshold is None:
+                threshold = best_threshold(scores[DEV], dev.encoded.pairs, dev.gold)
             dev_metrics["dev/threshold"] = threshold
-        return dev_metrics | self._metrics_at(scores, threshold)
+        return dev_metrics | self._metrics_at(scores, DEFAULT_THRESHOLD if threshold is None else threshold)
 
     def _metrics_at(self, scores: Mapping[str, np.ndarray], threshold: float) -> dict[str, float]:
         metrics = {}
@@ -89,12 +95,15 @@ class DocumentsAtServer:
         return metrics
 
     def references(self) -> dict[str, dict[str, float]]:
-        """Rows of a comparison that need no training: the metrics where every relation of every pair is predicted."""
-        every = {
-            split: np.ones(documents.encoded.arrays["pair_labels"].shape, np.float32)
-            for split, documents in self._documents.items()
-        }
-        return {"trivial: every pair positive": self._metrics_at(every, DEFAULT_THRESHOLD)}
+        """Rows of a comparison that need no training: the metrics where the relation is predicted for every pair; of
+        several relations the one that the split states most."""
+        every, relations = {}, 1
+        for split, documents in self._documents.items():
+            labels = documents.encoded.arrays["pair_labels"]
+            every[split], relations = np.zeros(labels.shape, np.float32), labels.shape[2]
+            every[split][..., labels.sum(axis=(0, 1)).argmax()] = 1.0
+        what = "every pair positive" if relations == 1 else "every pair the most frequent relation"
+        return {f"trivial: {what}": self._metrics_at(every, DEFAULT_THRESHOLD)}
 
     def points(self, scores: Mapping[str, np.ndarray]) -> np.ndarray | None:
         """The curve of the test split's candidates; stated relations that are no candidates count as not found. None
@@ -102,8 +111,7 @@ class DocumentsAtServer:
         documents = self._documents[TEST]
         if not np.isfinite(scores[TEST]).all():
             return None
-        candidates = documents.encoded.arrays["pair_head"] >= 0
-        true = documents.encoded.arrays["pair_labels"][candidates] > 0
+        values, true = countable(scores[TEST], documents.encoded.pairs, documents.gold)
         if not true.any():
             return None
-        return curve(scores[TEST][candidates], true).points(true.sum(), len(documents.gold))
+        return curve(values, true).points(true.sum(), len(documents.gold.facts))

@@ -3,8 +3,8 @@
 from datasets.documents.pairs import PairRule, document_corpus
 from datasets.documents.records import Document, EntityMention, Fact
 
-CDR = PairRule("Chemical", "Disease", ("CID",))
-CHR = PairRule("ChemMet", "ChemMet", ("React",))
+CDR = PairRule((("Chemical", "Disease"),), ("CID",))
+CHR = PairRule((("ChemMet", "ChemMet"),), ("React",))
 KINDS = {"C": "Chemical", "D": "Disease", "M": "ChemMet"}
 
 

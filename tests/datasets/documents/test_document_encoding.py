@@ -142,7 +142,7 @@ def test_clients_and_held_out_documents(tokenizer):
     assert [ids[0].document_id for ids in dev_documents.encoded.pairs] == ["20", "21"]
     assert dev_documents.encoded.arrays["input_ids"].shape[1] == dev_documents.encoded.lengths.max() == 32
     assert federated.pooled("train")["input_ids"].shape[1] == 32
-    assert dev_documents.gold == {("20", "C1", 0, "D2"): True}
+    assert dev_documents.gold.facts == {("20", "C1", 0, "D2"): True}
     for wrong, reason in (
         ({"dev": train}, "5 documents are also among those of the clients"),
         ({"dev": dev, "test": dev}, "2 documents are also among those of dev"),

@@ -42,7 +42,7 @@ def test_choices(tmp_path):
     made = load_documents("chr", folder(tmp_path, "chr"), label="once")
     assert [(p.head, p.tail, p.labels) for p in made.samples[0].pairs] == [(0, 1, (0,)), (0, 2, ()), (1, 2, ())]
     folder(tmp_path, "cdr")
-    assert "no hypernym filtering: all negative pairs are kept" in load_documents("cdr", tmp_path).notes
+    assert "no hypernym filtering: all 1 negative pairs are kept" in load_documents("cdr", tmp_path).notes
 
 
 def test_what_is_refused(tmp_path):

@@ -1,10 +1,10 @@
-"""Counts of CDR and CHR, from the folder that TFF_RE_DATA names."""
+"""Counts of CDR, CHR, BioRED and Re-DocRED, from the folder that TFF_RE_DATA names."""
 
 import numpy as np
 import pytest
 
 from datasets.documents.loading import load_documents
-from datasets.documents.scoring import gold_facts
+from datasets.documents.scoring import facts_by_name, gold_facts
 from datasets.partition import StructuralEntropy, build_partition
 from datasets.partition.structural_entropy import entropies
 
@@ -27,9 +27,9 @@ def test_cdr(data_dir, split, positive, negative, hypernyms, notes):
     assert made.notes == (
         f"{notes[0]} mentions without an identifier",
         f"{notes[1]} mentions name several entities",
-        "no hypernym filtering: all negative pairs are kept",
+        f"no hypernym filtering: all {negative} negative pairs are kept",
     )
-    assert len(gold_facts(made)) == positive and all(sample.label for sample in made.samples)
+    assert len(gold_facts(made).facts) == positive and all(sample.label for sample in made.samples)
 
 
 @pytest.mark.parametrize(
@@ -41,8 +41,43 @@ def test_chr(data_dir, split, documents, facts, both, once):
         made = load_documents("chr", data_dir, split=split, label=label)
         counts = made.counts()
         assert (counts["documents"], counts["positive"], counts["negative"]) == (documents, facts, negative)
-        assert len(gold_facts(made)) == facts
+        assert len(gold_facts(made).facts) == facts
     assert made.notes[-1] == f"{ {'train': 44, 'dev': 6}[split] } relations of an entity with itself left out"
+
+
+@pytest.mark.parametrize(
+    ("split", "documents", "mentions", "facts", "positive", "negative"),
+    [("train", 400, 13351, 4178, 4174, 17581), ("dev", 100, 3533, 1162, 1161, 5173)],
+)
+def test_biored(data_dir, split, documents, mentions, facts, positive, negative):
+    """One of train's relations is of a variant and a gene, a pair that the corpus does not annotate; 3 and 1 are of an
+    entity with itself."""
+    made = load_documents("biored", data_dir, split=split)
+    counts = made.counts()
+    assert (counts["documents"], counts["positive"], counts["negative"]) == (documents, positive, negative)
+    assert sum(len(sample.document.mentions) for sample in made.samples) == mentions
+    assert sum(len(sample.document.facts) for sample in made.samples) == facts
+    itself, gold = {"train": 3, "dev": 1}[split], gold_facts(made)
+    assert len(gold.facts) == facts - itself and f"{itself} relations of an entity with itself left out" in made.notes
+    kinds = {mention.kind for sample in made.samples for mention in sample.document.mentions}
+    assert len(kinds) == 6 and len(made.relation_names) == 8 and len(made.pair_types) == 8
+    stated = {made.relation_names[relation] for _, _, relation, _ in gold.facts}
+    missing = set() if split == "train" else {"Drug_Interaction", "Conversion"}
+    assert stated == set(made.relation_names) - missing
+
+
+def test_re_docred(data_dir):
+    made = load_documents("docred", data_dir, split="dev")
+    counts, gold = made.counts(), gold_facts(made, facts_by_name([made]))
+    assert (counts["documents"], counts["entities"], counts["positive"]) == (500, 9684, 13362)
+    assert len(gold.facts) == len(gold.known) == 17284 and len(made.relation_names) == 95
+    assert made.relation_names[:3] == ("P1001", "P102", "P1056") and len(made.pair_types) == 25
+    assert made.notes == (
+        "35 duplicate mentions are read once",
+        "9 entities have mentions of several types, of which the first counts",
+    )
+    for sample in made.samples:
+        assert len(sample.document.sentences) >= 3 and not sample.document.text.startswith(" ")
 
 
 def test_structural_entropy(data_dir):

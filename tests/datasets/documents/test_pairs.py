@@ -64,7 +64,7 @@ def test_chemicals_both_ways_and_once():
     assert list(pairs_of(both)) == [(a, b) for a in ("M1", "M2", "M3") for b in ("M1", "M2", "M3") if a != b]
     assert [key for key, (labels, _) in pairs_of(both).items() if labels] == [("M2", "M1")]
     assert both.notes == ("1 relations of an entity with itself left out",)
-    once = corpus(some, rule=PairRule("ChemMet", "ChemMet", ("React",), "once"))
+    once = corpus(some, rule=PairRule((("ChemMet", "ChemMet"),), ("React",), unrelated="once"))
     assert pairs_of(once) == {("M1", "M3"): ((), False), ("M2", "M1"): ((0,), True), ("M2", "M3"): ((), False)}
 
 
@@ -94,8 +94,8 @@ def test_hypernyms_are_left_out():
     made = corpus(some, tree_numbers=tree)
     assert set(pairs_of(made)) == {("C1", "D1"), ("C1", "D3"), ("C2", "D2"), ("C2", "D3")}
     assert made.notes == (
-        "hypernym filtering with 5 descriptors of MeSH",
-        "2 negative pairs left out as hypernyms of a positive pair (MeSH tree)",
+        "hypernym filtering with 5 descriptors of MeSH: 3 of 5 negative pairs are kept, 2 are hypernyms of a positive "
+        "pair",
     )
     assert len(pairs_of(corpus(some))) == 6
     assert is_hypernym(("C10",), ("D01", "C10.228")) and is_hypernym(("C10",), ("C10",))

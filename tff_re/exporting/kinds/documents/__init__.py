@@ -13,15 +13,16 @@ from typing import Any
 import numpy as np
 
 from datasets import json_values
+from datasets.catalogue import find_data_set
 from datasets.documents.corpus import DocumentCorpus
 from datasets.documents.encoding import DocumentEncoding, identified_pairs
-from datasets.documents.loading import load_documents
+from datasets.documents.loading import load_documents, pairing_for
 from datasets.documents.scoring import NOTHING, gold_facts
 from datasets.encoding_files import document_encoding_from_json
 from datasets.json_values import Fail
 from tff_re.errors import UserError
 from tff_re.exporting.card import file_uses
-from tff_re.exporting.kind import Kind, check_pair_types, check_strings, checked_encoding, pair_types
+from tff_re.exporting.kind import Kind, check_pair_types, check_strings, checked_encoding
 from tff_re.exporting.layout import ENCODING_FILE, REMEDY
 from tff_re.exporting.predictors import CorpusPredictor, Score, in_batches
 
@@ -36,9 +37,14 @@ All arrays are int32, and all their dimensions are free. `input_ids` and `attent
 D documents as the tokenizer cuts them, with a marker on either side of each mention; `mention_place` [D, M] are the
 places of the opening markers, `mention_entity` [D, M] the entity of each mention, from 0 on in each document;
 `pair_head` and `pair_tail` [D, P] are the entities of the pairs that are asked for. -1 fills up where a document has
-fewer mentions or pairs. `probabilities`, float32 [D, P, R], are of each relation on its own; a relation is predicted
-from {threshold}. `{encoding}` has the tokenizer (`tokenizer` is what the
+fewer mentions or pairs.{types} `probabilities`, float32 [D, P, R], are of each relation on its own; a relation is
+predicted from {threshold}. `{encoding}` has the tokenizer (`tokenizer` is what the
 library tokenizers reads) and the marker. Texts are encoded outside, so that the model needs nothing but TensorFlow."""
+
+
+_TYPE_ARRAY = "\narrays.update(entity_type=tf.constant([[0, 0]]))"
+
+_TYPES_EXPLAINED = " `entity_type` [D, E] are the entities' types: numbers in the encoding's `types`, or -1."
 
 
 @dataclass(frozen=True)
@@ -78,11 +84,11 @@ class DocumentPredictor(CorpusPredictor):
     def predict_file(
         self, path: str | os.PathLike, *, dataset: str | None = None, label: str | None = None
     ) -> list[PairPrediction]:
-        """The prediction for each candidate pair of each document of a file in PubTator's form.
+        """The prediction for each candidate pair of each document of a file.
 
         Args:
           path: the file. Its relations, if it has any, are not looked at by the model.
-          dataset: a data set of documents, which says of what kinds a pair's entities are; the run's if not given.
+          dataset: a data set of documents, whose form the file has; the run's if not given.
           label: one of the data set's label choices; the run's if not given.
 
         Raises:
@@ -91,10 +97,18 @@ class DocumentPredictor(CorpusPredictor):
         return self.predict(self.read(path, dataset=dataset, label=label))
 
     def read(self, path: str | os.PathLike, *, dataset: str | None = None, label: str | None = None) -> DocumentCorpus:
-        """The documents of a file with their candidate pairs. Raises DataError."""
+        """The documents of a file with their candidate pairs, which are those of the run's types and directions.
+
+        Raises:
+          DataError: the file is missing or malformed.
+        """
         if dataset is None:
             dataset, label = self.dataset, label or self._details.get("label")
-        return load_documents(dataset, path=path, label=label, split="given")
+        pairing: dict[str, Any] = {}
+        if types := self._details.get("pair_types"):  # an older export has none
+            pairing = {"relations": self.labels, "held_out": True, "pair_types": types}
+            pairing = pairing_for(dataset, {**pairing, **(self._details.get("pairs") or {})})
+        return load_documents(dataset, path=path, label=label, split="given", **pairing)
 
     def predict(self, corpus: DocumentCorpus) -> list[PairPrediction]:
         """The prediction for each candidate pair, document after document."""
@@ -135,7 +149,8 @@ class DocumentPredictor(CorpusPredictor):
             row[: len(probabilities)] = probabilities
         gold = gold_facts(corpus)
         metrics = pair_metrics(scores, pairs, gold, self.threshold)
-        return Score(f"{len(pairs)} documents, {len(gold)} facts", {**metrics, "threshold": self.threshold})
+        size = f"{len(pairs)} documents, {len(gold.facts)} facts"
+        return Score(size, {**metrics, "threshold": self.threshold})
 
 
 class DocumentKind(Kind):
@@ -152,6 +167,7 @@ class DocumentKind(Kind):
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
             raise fail('"details.threshold" is no number', remedy=REMEDY)
         check_pair_types(description, fail)
+        _check_pairs(details, fail)
 
     def encoding(self, value: Any, source: Mapping[str, Any], fail: Fail) -> Any:
         return checked_encoding(document_encoding_from_json, value, source, fail)
@@ -160,49 +176,87 @@ class DocumentKind(Kind):
         return description["arrays"]
 
     def uses(self, description: Mapping[str, Any]) -> list[str]:
-        threshold = threshold_in_words(description["details"].get("threshold"))
+        threshold = threshold_in_words(
+            description["details"].get("threshold"),
+            of_class=(description.get("model_options") or {}).get("loss") == "adaptive_threshold",
+        )
+        typed = "entity_type" in description["arrays"]
         return file_uses(
             description,
-            file="documents.pubtator",
+            file="documents.json" if description["details"].get("dataset") == "docred" else "documents.pubtator",
             printed="prediction.document_id, prediction.head_id, prediction.tail_id, prediction.labels",
             answer="for each pair of entities of each document the relations whose probability reaches the threshold",
-            arrays=_ARRAYS,
+            arrays=_ARRAYS + (_TYPE_ARRAY if typed else ""),
             shape="documents, pairs, relations",
             layers=(f"tff_re.models.{description['model']}",),
-            explanation=_EXPLANATION.format(threshold=threshold, encoding=ENCODING_FILE),
+            explanation=_EXPLANATION.format(
+                threshold=threshold, encoding=ENCODING_FILE, types=_TYPES_EXPLAINED if typed else ""
+            ),
         )
 
     def details(self, experiment, weights, dev) -> dict[str, Any]:
-        """`pair_types`, and `threshold`: the probability from which on a relation is predicted, the best on dev for the
-        exported model. Not that of metrics.csv, which may be another precision's.
+        """`threshold`: the probability from which on a relation is predicted.
+
+        It is the best on dev for the exported model, or the one that the model's loss sets. Not that of metrics.csv,
+        which may be another precision's.
+
+        `pair_types`: [head type, tail type] of the candidate pairs in training, all of them. `pairs`: which relations
+        are `directed` and the `separators` of identifiers, for data sets that have these options.
         """
         from tff_re.tasks.held_out import DEV
         from tff_re.tasks.pair_metrics import DEFAULT_THRESHOLD
 
-        held_out = experiment.prepared.held_out
-        types = pair_types(
-            (sample.entities[pair.head].kind, sample.entities[pair.tail].kind)
-            for corpus in held_out.corpora.values()
-            for sample in corpus.samples
-            for pair in sample.pairs
-        )
+        held_out, pairs = experiment.prepared.held_out, _pairs_of(experiment)
         if DEV not in held_out.splits:
-            return {"threshold": DEFAULT_THRESHOLD, **types}
+            return {"threshold": DEFAULT_THRESHOLD, **pairs}
         if dev is None:
-            scores = np.asarray(experiment.scoring(weights, held_out.examples(experiment.model, DEV)))
-            dev = {name.removeprefix(f"{DEV}/"): value for name, value in held_out.metrics({DEV: scores}).items()}
+            scores = {DEV: np.asarray(experiment.scoring(weights, held_out.examples(experiment.model, DEV)))}
+            metrics = held_out.metrics(scores, experiment.model.threshold)
+            dev = {name.removeprefix(f"{DEV}/"): value for name, value in metrics.items()}
         if "threshold" not in dev:
             raise UserError("the model's scores of the dev documents are not finite; training has diverged")
-        return {"threshold": dev["threshold"], **types}
+        return {"threshold": dev["threshold"], **pairs}
 
     def tested_on(self, corpus) -> str:
         return f"{len(corpus.samples)} documents at the server"
 
 
-def threshold_in_words(value: float | None) -> str:
-    """From where on a relation is predicted, for the card."""
+def _pairs_of(experiment) -> dict[str, Any]:
+    """`pair_types` and `pairs` of the details."""
+    options = experiment.recipe.task.options
+    data_set = find_data_set(options.dataset)
+    types = experiment.prepared.pair_types or options.pair_types or data_set.pair_types
+    said = {"directed": options.directed, "separators": options.separators}
+    said = {key: data_set.default(key) if value is None else value for key, value in said.items()}
+    said = {key: value for key, value in said.items() if value is not None}
+    return {
+        **({"pair_types": [list(pair) for pair in types]} if types else {}),
+        **({"pairs": said} if said else {}),
+    }
+
+
+def _check_pairs(details: Mapping[str, Any], fail: Fail) -> None:
+    """Raises `fail`'s error for other `pairs` than `_pairs_of` gives; an older export has none."""
+    pairs = details.get("pairs", {})
+    if not isinstance(pairs, dict) or not set(pairs) <= {"directed", "separators"}:
+        raise fail('"details.pairs" is no object of directions and separators', remedy=REMEDY)
+    directed, separators = pairs.get("directed", True), pairs.get("separators", "|")
+    if not (isinstance(directed, bool) or _strings(directed)):
+        raise fail('"details.pairs.directed" does not say which relations have a direction', remedy=REMEDY)
+    if not isinstance(separators, str) or not separators:
+        raise fail('"details.pairs.separators" is no string', remedy=REMEDY)
+
+
+def _strings(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) and item for item in value)
+
+
+def threshold_in_words(value: float | None, *, of_class: bool = False) -> str:
+    """From where on a relation is predicted, for the card; `of_class`: where it scores as a threshold class."""
     if value is None:
         return "a threshold of your choice on"
+    if of_class:
+        return f"{value:g} on, where it scores as high as the model's threshold class"
     if value >= NOTHING:
         return f"{value:g} on, so that none is: the run's dev documents state nothing that the model could find"
     return f"{value:.6g} on, a threshold chosen on the run's dev documents, midway between two of their scores"

@@ -32,8 +32,9 @@ MOST_MEASURED = 100
 
 class DocumentForm(Form):
     """A model of whole documents: `serving_default` takes the arrays of a DocumentInput without the labels, all int32:
-    `input_ids`, `attention_mask` [D, L], `mention_place`, `mention_entity` [D, M], `pair_head`, `pair_tail` [D, P]. It
-    gives `probabilities`, float32 [D, P, R]: of each relation on its own, 0 where there is no pair.
+    `input_ids`, `attention_mask` [D, L], `mention_place`, `mention_entity` [D, M], `pair_head`, `pair_tail` [D, P], and
+    `entity_type` [D, E] of a model that reads types. It gives `probabilities`, float32 [D, P, R]: of each relation on
+    its own, 0 where there is no pair.
 
     D, L, M and P, and with `mention_entity` the number of entities, are free.
     """
@@ -47,6 +48,8 @@ class DocumentForm(Form):
         if isinstance(inputs, HiddenInput):
             self.tolerance = HALF_TOLERANCE
         inputs = pieces_of(inputs)
+        if not inputs.typed:
+            encoding = dataclasses.replace(encoding, types=())
         self._encoding, self._inputs, self._trained = encoding, inputs, trained
         self._probes = list(probes[:MOST_PROBES]) or _made_up(inputs.num_relations)
         self.source = {
@@ -116,8 +119,9 @@ class DocumentForm(Form):
 
     def _widths(self) -> Widths:
         needed, inputs = self.arrays(self._probes), self._inputs
-        widths = (needed[name].shape[1] for name in ("input_ids", "mention_place", "pair_head"))
-        return Widths(*map(max, widths, (inputs.max_length, inputs.max_mentions, inputs.max_pairs)))
+        names = ("input_ids", "mention_place", "pair_head", *(("entity_type",) if inputs.typed else ()))
+        sizes = (inputs.max_length, inputs.max_mentions, inputs.max_pairs, inputs.max_entities)
+        return Widths(*(max(needed[name].shape[1], size) for name, size in zip(names, sizes, strict=False)))
 
 
 def _without_labels(model: tf.keras.Model, names: Sequence[str], relations: int) -> tf.keras.Model:
@@ -140,4 +144,4 @@ def _made_up(relations: int) -> list[DocumentSample]:
                 text += f"{word} and . "
         documents.append(Document(f"probe-{number}", text, 0, tuple(mentions), ()))
     names = tuple(f"relation {number}" for number in range(relations))
-    return list(document_corpus(documents, PairRule("thing", "thing", names), name="probes").samples)
+    return list(document_corpus(documents, PairRule((("thing", "thing"),), names), name="probes").samples)
