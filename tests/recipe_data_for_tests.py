@@ -111,6 +111,7 @@ def _imcs(data: Path) -> None:
             ]
             tags = [f"{'I' if i else 'B'}-{kind}" if kind else "O" for text, kind in parts for i in range(len(text))]
             sentence = {"sentence_id": str(number), "speaker": "患者", "sentence": "".join(text for text, _ in parts)}
+            sentence |= {"symptom_norm": ["头晕"], "symptom_type": ["1"]}
             sentences.append({**sentence, "BIO_label": " ".join(tags)})
         dialogues[f"{10_000 + d}"] = {"diagnosis": ("小儿感冒", "小儿发热")[d % 2], "dialogue": sentences}
     _json(data / "imcs_v2" / "IMCS-V2_dev.json", dialogues)

@@ -151,6 +151,7 @@ def goes_all_the_way(name: str, runtime_name: str, folder: Path, capsys) -> None
     assert printed.strip()
     if about["input"]["kind"].startswith("entity"):
         assert_entities(printed, export)
+        assert result["test/f1"] > 0, "or the scores below say nothing"
     if (file := scored_file(name)) is not None:
         scored = typed("evaluate", export, "--file", file)
         task = recipe.task.options
