@@ -99,6 +99,24 @@ def _mie(data: Path) -> None:
     _lines(data / "mie" / "symptom_norm.csv", "norm", "头晕")
 
 
+def _imcs(data: Path) -> None:
+    """Tags of symptoms and drugs, a character each; the word before it tells which of the two it is."""
+    dialogues = {}
+    for d in range(12):
+        sentences = []
+        for number in range(5):
+            parts = [
+                *(("第", None), (str(number), None), ("天", None), ("有", None), (("头晕", "咳嗽")[d % 2], "Symptom")),
+                *((("吃", None), (("布洛芬", "感冒灵")[number % 2], "Drug")) if number % 3 else (("没吃药", None),)),
+            ]
+            tags = [f"{'I' if i else 'B'}-{kind}" if kind else "O" for text, kind in parts for i in range(len(text))]
+            sentence = {"sentence_id": str(number), "speaker": "患者", "sentence": "".join(text for text, _ in parts)}
+            sentence |= {"symptom_norm": ["头晕"], "symptom_type": ["1"]}
+            sentences.append({**sentence, "BIO_label": " ".join(tags)})
+        dialogues[f"{10_000 + d}"] = {"diagnosis": ("小儿感冒", "小儿发热")[d % 2], "dialogue": sentences}
+    _json(data / "imcs_v2" / "IMCS-V2_dev.json", dialogues)
+
+
 def _dxy(data: Path) -> None:
     for split in ("train", "dev"):
         values = []
@@ -129,7 +147,7 @@ def _documents(data: Path) -> None:
 def data_folder() -> Path:
     """Written once in a session."""
     data = temporary_folder("recipes")
-    for write in (_chemprot, _ade, _i2b2, _mie, _dxy, _cdr, _documents):
+    for write in (_chemprot, _ade, _i2b2, _imcs, _mie, _dxy, _cdr, _documents):
         write(data)
     for name in ("gad", "euadr"):
         _biobert(data, name)
