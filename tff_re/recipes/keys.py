@@ -75,7 +75,8 @@ def _meanings(cls: type) -> dict[str, str]:
 
 def _kind(annotation: str) -> str:
     names = {"int": "whole number", "float": "number", "str": "string", "bool": "true or false"}
-    names |= {"tuple[str, ...]": "list of strings", "dict[str, tuple[str, ...]]": "table of lists of strings"}
+    names["dict[str, tuple[str, ...]]"] = "table of lists of strings"
+    names["tuple[str, ...]"] = "list of strings"
     if literal := re.search(r"Literal\[(.+?)\]", annotation):
         choices = " or ".join(f"`{choice.strip()}`" for choice in literal[1].replace("'", '"').split(","))
         return f"list of {choices}" if annotation.startswith("tuple[") else choices
