@@ -47,6 +47,24 @@ def test_the_recipe_of_the_readme_is_a_recipe(tmp_path):
     assert recipe.load(str(path)).task.options.path == "our_dialogues.json"
 
 
+def test_the_file_and_the_recipe_of_the_page_on_entities(tmp_path, monkeypatch):
+    from tff_re.runs.experiment import ExperimentBuilder
+
+    page = (ROOT / "docs" / "entities.md").read_text("utf-8")
+    for name, language in (("ours.jsonl", "json"), ("ours.toml", "toml")):
+        (example,) = re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+        (tmp_path / name).write_text(example, "utf-8")
+    monkeypatch.chdir(tmp_path)
+    (override,) = re.findall(r"--set '(task\.annotated=.+?)'", page)
+    for more in ((), (override,)):
+        prepared = ExperimentBuilder().prepare(
+            recipe.load("ours.toml", (*more, "task.test=hold_out", "task.min_clients=1"))
+        )
+        assert prepared.measured_names == ("disease", "drug")
+        assert [client.client_id for client in prepared.examples.clients] == ["north", "south"]
+    assert prepared.annotated == {"north": ("drug",), "south": ("disease",)}
+
+
 def test_the_algorithm_of_the_readme_is_an_algorithm():
     """tests/computations/built.py adds it to the algorithms of the conformance suite."""
     (example,) = blocks("python")

@@ -104,9 +104,12 @@ def test_a_round_of_every_algorithm(name, texts, runtime, tmp_path):
     assert {f"test/{metric}" for metric in SPAN_METRICS} < names
     assert all(0 <= row[key] <= 1 for key in names if not key.endswith("loss"))
     start = run.experiment.model.initial_weights(0)
-    assert all((np.asarray(a) != b).any() for a, b in zip(start.trainable, run.result.weights.trainable, strict=True))
-    if name != "fedetf":  # which puts another classifier into the place of the initial one
-        assert row["test/loss"] < Evaluator(run.experiment, "test")(start).metrics["loss"]
+    pairs = zip(run.experiment.model.weight_names, start.trainable, run.result.weights.trainable, strict=True)
+    unchanged = [weight for weight, before, after in pairs if (np.asarray(before) == after).all()]
+    if name == "fedetf":  # which puts another classifier into the place of the initial one, with a bias of zero
+        assert unchanged == ["classifier/bias"]
+        return
+    assert not unchanged and row["test/loss"] < Evaluator(run.experiment, "test")(start).metrics["loss"]
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -360,10 +363,10 @@ def test_what_does_not_fit(sections, wanted, texts, tmp_path, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", [{"frozen_layers": 1}, {"crf": True}, {"recompute": True}], ids=str)
+@pytest.mark.parametrize("model", [{"frozen_layers": 1}, {"crf": True}], ids=str)
 def test_a_pretrained_encoder(model, texts, runtime, tmp_path):
     """Whole texts in windows where they are longer than the encoder reads."""
-    long = [{**record(n), "text": record(n)["text"] + "。" * 80} for n in range(32)]
+    long = [{**record(n), "text": record(n)["text"] + "。" * 50} for n in range(16)]
     path = write_texts(tmp_path / "long.jsonl", long)
     task = {"encoding": "pieces", "tokenizer": str(chinese_encoder()), "max_length": 0, "min_clients": None}
     sections = {"task": task, "model": {"name": "token_encoder", **model}, "algorithm": {"learning_rate": 1e-3}}

@@ -109,11 +109,11 @@ def test_no_text_and_no_number_of_a_client_leaves_a_site(across):
     assert evaluated and all(table == {"site": site} for site, _, _, (table, _) in evaluated)
 
 
-def site_files(folder):
+def site_files(folder, **tables):
     """Three hospitals with texts of their own, one client each."""
     files = {}
     for number, name in enumerate(NAMES):
-        files[name] = write_site(folder / name, name, {}, data=DATA)
+        files[name] = write_site(folder / name, name, {}, data=DATA, **tables)
         write_texts(
             folder / name / "texts.jsonl", (record(n, prefix=f"{name}-") for n in range(number, 12 + 4 * number))
         )
@@ -138,7 +138,8 @@ def site_files(folder):
 def test_hospitals_that_annotate_different_types(sections, tmp_path):
     """Clients are named by their sites; a site reads of the others' types no more than the recipe says."""
     annotated = {"aachen": ["drug"], "bonn": ["symptom"]}
-    files = site_files(tmp_path / "sites")
+    tokenizer = sections.get("task", {}).get("tokenizer")
+    files = site_files(tmp_path / "sites", **({} if tokenizer is None else {"set": {"task.tokenizer": tokenizer}}))
     everything = tmp_path / "all.jsonl"
     everything.write_text("".join(p.with_name("texts.jsonl").read_text("utf-8") for p in files.values()), "utf-8")
     task = {"annotated": annotated, **sections.get("task", {})}

@@ -75,6 +75,7 @@ def _meanings(cls: type) -> dict[str, str]:
 
 def _kind(annotation: str) -> str:
     names = {"int": "whole number", "float": "number", "str": "string", "bool": "true or false"}
+    names["dict[str, tuple[str, ...]]"] = "table of lists of strings"
     names["tuple[str, ...]"] = "list of strings"
     names["tuple[tuple[str, str], ...]"] = "list of pairs of strings"
     if annotation.startswith("bool | tuple[str, ...]"):

@@ -19,7 +19,7 @@ from tff_re.recipes.reading import Recipe
 from tff_re.runs.experiment import Experiment
 from tff_re.runtime.errors import RuntimeProblem
 from tff_re.sites import protocol
-from tff_re.sites.agreement import Agreement, agreement_from_json
+from tff_re.sites.agreement import SPLITS, Agreement, agreement_from_json
 from tff_re.sites.answering import StageAnswers
 from tff_re.sites.data import SiteData
 from tff_re.sites.decisions import Decisions
@@ -228,8 +228,12 @@ class SiteService:
         recipe, task = run.recipe, TASKS[run.recipe.task.name]
         agreed = AgreedEncoding.of(recipe.task, recipe.seed, agreement.paths(run.data.data_paths, at_site=True))
         run.agreement, numbers = agreement, self._numbers(run, agreement)
-        run.examples = run.data.examples(agreement, agreed.encoding, agreed.inputs, numbers)
-        run.experiment = SitesBuilder(prepared(task, agreement, agreed, run.examples)).build(recipe)
+        encoded = run.data.examples(agreement, agreed.encoding, agreed.inputs, numbers)
+        run.experiment = SitesBuilder(prepared(task, agreement, agreed, encoded)).build(recipe)
+        clients = run.experiment.prepared.examples.clients  # behind frozen layers, what the model reads
+        run.examples = {
+            c.client_id: tuple(getattr(c, split) for split in SPLITS) for c in clients if c.client_id in encoded
+        }
         run.__dict__.pop("programs", None)
 
     def _numbers(self, run: _Run, agreement: Agreement) -> np.ndarray | None:

@@ -84,7 +84,8 @@ class Options:
     min_clients: a word enters the vocabulary only if so many clients hold it: the vocabulary leaves the clients.
     vectors_path: initial word vectors (word2vec text or binary; gensim's own format with --trust); learned with the
       model if not set.
-    annotated: client -> the types that its training texts are annotated with; all types for clients not named.
+    annotated: client -> the types that its texts are annotated with (also those that it holds out for testing); all
+      types for clients not named.
     annotated_by: `all`: every client annotates every type; `turns`: one type a client, in the order of `entity_types`
       and of the clients.
     unannotated: what a type is that a client did not annotate: `left_out` of its loss, or `no_entity`, as if no text
