@@ -136,8 +136,8 @@ class AgreedEncoding:
         # Before any text is encoded: a tokenizer's content says how the last one was cut.
         content = texts.to_json() if tokenizer is None else tokenizer.backend_tokenizer.to_str()
         specs = sorted((name, str(spec)) for name, spec in inputs.specs.items())
-        form = repr((content, specs, *getattr(inputs, "tag_names", ())))
-        digest = hashlib.sha256(form.encode("utf-8", "surrogatepass")).hexdigest()
+        text_to_arrays = repr((content, specs, *getattr(inputs, "tag_names", ())))
+        digest = hashlib.sha256(text_to_arrays.encode("utf-8", "surrogatepass")).hexdigest()
         return cls(encoding, inputs, notes, digest)
 
     @property
