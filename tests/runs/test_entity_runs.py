@@ -221,7 +221,7 @@ def test_a_client_whose_test_texts_have_no_tokens_is_not_the_worst(whole):
     none = [0.0, 0.0]
     names = ("true_positives", "predicted", "actual", "overlapping_predicted", "overlapping_actual")
     empty = {"examples": 0.0, "loss": 0.0, "correct_tags": [0.0], **dict.fromkeys(names, none)}
-    right = {**empty, "examples": 5.0, "loss": 1.0, **dict.fromkeys(names, [2.0, 1.0])}
+    right = {**empty, "examples": 5.0, "loss": 1.0, **{key: [2.0, 1.0] for key in names}}
     half = {**right, "true_positives": [1.0, 0.5]}
     evaluation = Evaluator(whole.experiment, "test").combine([right, empty, half], WARDS[:3])
     spread = [evaluation.metrics[f"f1_{which}"] for which in ("worst", "median", "best")]
