@@ -217,6 +217,17 @@ def test_the_counts_in_the_files_are_those_of_the_decoded_entities(whole):
     assert keras_weights(whole.folder / "model.keras")
 
 
+def test_a_client_whose_test_texts_have_no_tokens_is_not_the_worst(whole):
+    none = [0.0, 0.0]
+    names = ("true_positives", "predicted", "actual", "overlapping_predicted", "overlapping_actual")
+    empty = {"examples": 0.0, "loss": 0.0, "correct_tags": [0.0], **dict.fromkeys(names, none)}
+    right = {**empty, "examples": 5.0, "loss": 1.0, **{key: [2.0, 1.0] for key in names}}
+    half = {**right, "true_positives": [1.0, 0.5]}
+    evaluation = Evaluator(whole.experiment, "test").combine([right, empty, half], WARDS[:3])
+    spread = [evaluation.metrics[f"f1_{which}"] for which in ("worst", "median", "best")]
+    assert spread == [0.5, 0.75, 1] and math.isnan(evaluation.clients[WARDS[1]][1])
+
+
 def test_no_file_holds_a_text(whole):
     spellings = (SECRET.encode(), json.dumps(SECRET)[1:-1].encode(), "没吃药".encode())
     for path in [path for path in whole.folder.rglob("*") if path.is_file()]:

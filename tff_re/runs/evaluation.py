@@ -122,7 +122,8 @@ class Evaluator:
         for client_id, statistics in zip(self.clients if ids is None else ids, per_client, strict=True):
             measured = by_client[client_id] = self._measures.metrics(statistics)
             clients[client_id] = (int(statistics["examples"]), measured[quality], measured["loss"])
-        values = np.array([value for _, value, _ in clients.values()])
+        # Texts without tokens have no measure.
+        values = np.array([value for rows, value, _ in clients.values() if rows] or [np.nan])
         metrics[f"{quality}_worst"] = float(values.min())
         metrics[f"{quality}_median"] = float(np.median(values))
         metrics[f"{quality}_best"] = float(values.max())
