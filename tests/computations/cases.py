@@ -274,7 +274,7 @@ CASES = {
         extra_traffic=NUM_AT_SERVER * 3 * 4,
         uploads=NUM_AT_SERVER * 3 * 4,
         effective_with={"agreement_temperature": {"weighting": "agreement"}},
-        without_effect=AT_SERVER,
+        without_effect={**AT_SERVER, "num_server_rows": "the suite's examples make a row each"},
     ),
     # In the first round all control variates are zero. They are a second model, each way.
     "scaffold": Case(

@@ -161,7 +161,8 @@ def test_a_recipe_of_another_data_set_is_written_as_before():
 
 def test_the_recipe_of_the_page_is_a_recipe():
     page = (Path(__file__).parents[2] / "docs" / "data.md").read_text("utf-8")
-    (example,) = re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    examples = re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (example,) = (text for text in examples if "sentence_relations" in text)
     recipe = resolve(tomllib.loads(example), "ours.toml")
     assert (recipe.task.options.dataset, recipe.task.options.negative_label) == ("relations", "none")
     assert recipe.partition.options.field == "ward" and recipe.data.contact == "data@clinic.example"

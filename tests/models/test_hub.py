@@ -69,7 +69,7 @@ def test_any_answer_counts_as_reached():
 
 def test_an_encoding_is_advised_only_where_the_key_exists():
     with pytest.raises(UserError) as of_documents:
-        encoding_of(DocumentOptions())
+        encoding_of(DocumentOptions(), ())
     assert "task.encoding" not in str(of_documents.value)
     with pytest.raises(UserError, match=r"or set task\.encoding = 'words'"):
         load_tokenizer(None)
