@@ -30,9 +30,10 @@ def distillation(
     """Passes over the server's examples with cross-entropy and the divergence from the teacher (Algorithm 1, Eq. 6).
 
     The update is <update=<logits=float32[N,C], weight=float32>, server=<examples=E, seed=int32[2]>>: the teacher's
-    logits on the N rows of outputs that the server's examples make, the weight behind them, the examples and the seed
-    of the passes. Where the weight is zero there is no teacher, and the model stays as it is; so it does where training
-    it led to a value that is not finite. Measurements: `loss` of the passes, `teacher_accuracy` and `trained` (1 or 0).
+    logits on the N rows of outputs that the server's examples make, the sum of the clients' weights, the examples and
+    the seed of the passes. Where the weight is zero there is no teacher, and the model stays as it is; so it does where
+    training it led to a value that is not finite. Measurements: `loss` of the passes, `teacher_accuracy` and `trained`
+    (1 or 0).
 
     Args:
       model: the server's.

@@ -51,8 +51,8 @@ class EncoderOptions:
     frozen_layers: if at least 1, the embeddings and so many of the lowest layers stay as they are; they run once per
       text, without dropout, and local training starts from their outputs.
     precision: of the encoder's arithmetic; weights, moments and the classifier are float32 in both.
-    adapter: trains an adapter, the new pieces' vectors and what is behind the encoder, and nothing else. With
-      frozen_layers it is in the layers above them alone, and the new pieces' vectors stay as they were drawn.
+    adapter: trains only an adapter, the new pieces' vectors and the layers after the encoder. With frozen_layers only
+      the layers above them have an adapter, and the new pieces' vectors stay as they were drawn.
     """
 
     encoder: str | None = None
