@@ -109,11 +109,8 @@ def _evaluate_run(run: Path, split: str, run_opened, asks_sites: bool) -> None:
 
 
 def _show_score(result, file: Path) -> None:
-    from tff_re.tasks.metrics import per_class
-
     console.print(metrics_table(result.title(file.name), result.metrics, result.trivial))
-    classes = per_class(result.confusion) if result.confusion is not None else result.per_class
-    if classes is not None:
-        console.print(class_table(result.labels, classes, result.positive_labels))
+    if result.per_class is not None:
+        console.print(class_table(result.labels, result.per_class, result.positive_labels))
     for note in result.notes:
         say(note)

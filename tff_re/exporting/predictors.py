@@ -44,12 +44,13 @@ class Score:
       size: what was scored, in words: so many samples; so many bags, or documents, of so many facts.
       metrics: `classification_metrics`; of bags `ranking_metrics`; of documents `pair_metrics` at the export's
         threshold, which is among them; of entities those of `SpanMeasures` without the loss.
-      examples: so many samples; this and what follows is None for bags, documents and, but for `labels`, entities.
+      examples: so many samples; this and what follows is None for bags and documents, and for entities but for `labels`
+        and `per_class`.
       confusion: int64 [C, C], rows are the file's labels, columns the predictions, both in the order of `labels`.
       trivial: the metrics of models that give every example one class, see `trivial_metrics`.
       labels: the export's classes; of entities the types that were counted.
       positive_labels: those that micro-F1 and macro-F1 count; None: all.
-      per_class: of entities, (precision, recall, F1, gold entities) of each of `labels`, [K] each.
+      per_class: (precision, recall, F1, samples or gold entities) of each of `labels`, [K] each.
       notes: what a reader of the numbers should know.
     """
 
@@ -184,7 +185,8 @@ class Predictor(ExportedModel):
         return np.array(rows, np.float32).reshape(-1, len(self.labels))
 
     def _score(self, file: Path, dataset: str, label: str | None) -> Score:
-        from tff_re.tasks.metrics import classification_metrics, trivial_metrics  # scikit-learn is slow to import
+        # scikit-learn is slow to import
+        from tff_re.tasks.metrics import classification_metrics, per_class, trivial_metrics
 
         corpus, examples = self._examples(file, dataset, label)
         number = {name: i for i, name in enumerate(self.labels)}
@@ -201,7 +203,8 @@ class Predictor(ExportedModel):
         loss = -np.log(np.maximum(probabilities[np.arange(len(gold)), gold], np.finfo(np.float32).tiny)).sum()
         metrics = classification_metrics({"examples": len(gold), "loss": loss, "confusion": confusion}, positive)
         trivial = trivial_metrics(confusion.sum(axis=1), positive)
-        return Score(f"{len(gold)} samples", metrics, len(gold), confusion, trivial, self.labels, positive)
+        size, classes = f"{len(gold)} samples", per_class(confusion)
+        return Score(size, metrics, len(gold), confusion, trivial, self.labels, positive, classes)
 
     def _read(self, text: Any) -> Any:
         """What the model takes for a text, or the error; without the text's number, which the caller knows."""

@@ -69,11 +69,8 @@ def padded(rows: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
       rows: of the texts, one after the other.
       lengths: int32 [B], rows of each text.
     """
-    present = tf.sequence_mask(lengths, tf.maximum(tf.reduce_max(tf.concat([lengths, [1]], 0)), 1), dtype=tf.bool)
-    shape = tf.concat([tf.shape(present), tf.shape(rows)[1:]], 0)
-    return tf.ensure_shape(
-        tf.scatter_nd(tf.cast(tf.where(present), tf.int32), rows, shape), [None, None, *rows.shape[1:]]
-    )
+    longest = tf.maximum(tf.reduce_max(tf.concat([lengths, [1]], 0)), 1)
+    return at_tokens(rows, tf.sequence_mask(lengths, longest, dtype=tf.bool))
 
 
 def unpadded(values: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
@@ -204,10 +201,15 @@ def probabilities_and_tags(outputs: Outputs, tags: tf.Tensor) -> tuple[tf.Tensor
         probabilities = unpadded(marginals(padded(logits, lengths), lengths, _chain(outputs)), lengths)
     else:
         probabilities = tf.nn.softmax(logits)
-    tokens = tf.cast(tf.where(tags >= 0), tf.int32)
-    by_token = tf.scatter_nd(tokens, probabilities, tf.concat([tf.shape(tags), [logits.shape[-1]]], 0))
-    best = tf.scatter_nd(tokens, best_tags(outputs) + 1, tf.shape(tags)) - 1
-    return tf.ensure_shape(by_token, [*tags.shape, logits.shape[-1]]), tf.ensure_shape(best, tags.shape)
+    present = tags >= 0
+    return at_tokens(probabilities, present), at_tokens(best_tags(outputs) + 1, present) - 1
+
+
+def at_tokens(rows: tf.Tensor, present: tf.Tensor) -> tf.Tensor:
+    """[N, ...] -> [B, L, ...]: the rows where `present`, bool [B, L], says that there are tokens; zero elsewhere."""
+    shape = tf.concat([tf.shape(present), tf.shape(rows)[1:]], 0)
+    values = tf.scatter_nd(tf.cast(tf.where(present), tf.int32), rows, shape)
+    return tf.ensure_shape(values, [*present.shape, *rows.shape[1:]])
 
 
 LOCAL_PARTS = {

@@ -266,6 +266,8 @@ class PreparedEntities(Prepared):
 
         As of the model, predicted entities of types that a text is not annotated with do not count.
         """
+        from tff_re.tasks.span_metrics import span_statistics
+
         types = self.measures.class_names
         annotated_here = [
             self.annotated.get(client, types) if self.test_annotated else types
@@ -280,10 +282,8 @@ class PreparedEntities(Prepared):
             [[span for span in spans if span.type in known] for spans, known in zip(every, annotated_here, strict=True)]
             for every in ([sample.spans for sample in test], predicted)
         )
-        scores = score_spans(gold, predicted, types)
-        measured = {"macro_f1": scores.macro_f1} | {
-            name: getattr(scores.micro, name) for name in self.measures.names if hasattr(scores.micro, name)
-        }
+        measured = self.measures.metrics(span_statistics(score_spans(gold, predicted, types)))
+        del measured["loss"]
         return {
             "trivial: dictionary of the training entities": {
                 f"test/{name}": measured[name] for name in sorted(measured)

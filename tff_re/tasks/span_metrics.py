@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+
+from datasets.entities.scoring import SpanCounts, SpanScores
 
 SPAN_METRICS = (
     *("loss", "precision", "recall", "f1", "macro_f1"),
@@ -66,6 +69,13 @@ class SpanMeasures:
 
     def trivial(self, statistics: Mapping[str, np.ndarray]) -> dict[str, dict[str, float]]:
         return {}
+
+
+def span_statistics(scores: SpanScores) -> dict[str, np.ndarray]:
+    """What `SpanMeasures` reads, of spans that were counted in one place; there is no loss, so it is NaN."""
+    counts = scores.by_type.values()
+    columns = {f.name: np.array([getattr(c, f.name) for c in counts], float) for f in dataclasses.fields(SpanCounts)}
+    return {**columns, "examples": np.float64(1), "loss": np.float64(np.nan)}
 
 
 def _ratios(correct: float, predicted: float, actual: float, recalled: float) -> tuple[float, float, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 
 import numpy as np
@@ -17,7 +18,11 @@ from tff_re.exporting.in_graph.word_pieces import WordPieces
 TOKEN_MASK = "token_mask"
 """1 where a piece is a token, which has a tag."""
 
-_BLANKS = tuple(code for code in range(sys.maxunicode + 1) if chr(code).isspace())
+
+@functools.cache
+def _blanks() -> tuple[int, ...]:
+    """The code points that Python takes for blanks; found when a graph of words is made, which few exports have."""
+    return tuple(code for code in range(sys.maxunicode + 1) if chr(code).isspace())
 
 
 class LocatedWords(tf.Module):
@@ -105,7 +110,7 @@ def _between_blanks(codes, row, position):
     Args:
       codes, row, position: [n], of all characters; of which text, and where in it.
     """
-    in_word = tf.logical_not(tf.reduce_any(tf.equal(codes[:, tf.newaxis], tf.constant(_BLANKS)), 1))
+    in_word = tf.logical_not(tf.reduce_any(tf.equal(codes[:, tf.newaxis], tf.constant(_blanks())), 1))
     goes_on = tf.logical_and(in_word[:-1], tf.equal(row[1:], row[:-1]))
     starts = tf.logical_and(in_word, tf.concat([tf.ones_like(in_word[:1]), tf.logical_not(goes_on)], 0))
     codes, row, position, starts = (tf.boolean_mask(part, in_word) for part in (codes, row, position, starts))

@@ -183,7 +183,7 @@ class EntityPredictor(ExportedModel):
         return super().score(file, dataset or self.form_of(file), label)
 
     def _score(self, file: Path, dataset: str, label: str | None) -> Score:
-        from tff_re.tasks.span_metrics import SpanMeasures  # TensorFlow is slow to import
+        from tff_re.tasks.span_metrics import SpanMeasures, span_statistics  # TensorFlow is slow to import
 
         if label not in (None, self._details.get("label")):
             raise UserError(f"the data set '{dataset}' has no label choices; leave --label out")
@@ -200,12 +200,8 @@ class EntityPredictor(ExportedModel):
             for entities, _ in self._recognised([sample.text for sample in corpus.samples])
         ]
         scores = score_spans([sample.spans for sample in corpus.samples], predicted, counted)
-        measures = SpanMeasures(counted)
-        statistics = {
-            name: np.array([getattr(counts, name) for counts in scores.by_type.values()], np.float64)
-            for name in ("true_positives", "predicted", "actual", "overlapping_predicted", "overlapping_actual")
-        }
-        metrics = measures.metrics({**statistics, "examples": 1.0, "loss": np.nan})
+        measures, statistics = SpanMeasures(counted), span_statistics(scores)
+        metrics = measures.metrics(statistics)
         del metrics["loss"]  # of tokens, of which a file of spans says nothing
         missing = [name for name in self.entity_types if name not in counted]
         notes = [f"not counted, because the file has none: {', '.join(missing)}"] if missing else []

@@ -26,7 +26,7 @@ from tff_re.exporting.quantised import HalfCore
 from tff_re.exporting.tokenized_form import BATCH, HARD_TEXTS, MOST_PROBES, tables_in_graph
 from tff_re.models.inputs import TaggedPieceInput, TaggedTokenInput, pieces_of
 from tff_re.models.model import Model
-from tff_re.models.tagging import TokenTags, probabilities_and_tags
+from tff_re.models.tagging import TokenTags, at_tokens, probabilities_and_tags
 from tff_re.models.text_layers import forget_initial_values
 
 CHAIN = "chain"
@@ -78,7 +78,7 @@ class EntityForm(Form):
         self.keras_model = tf.keras.Model(arrays, tagged, name=f"{plain.name}_of_texts")
         self._rows = traced_once(lambda arrays: plain(self._complete(arrays), training=False)["logits"])
         self.core = self.small_core = _Tagger(self._rows, self._chain)
-        self.logits = lambda arrays: _of_tokens(self._rows(arrays), arrays)
+        self.logits = lambda arrays: at_tokens(self._rows(arrays), _present(arrays) > 0)
         self.tables = [located, *chains]
         self.resources = [plain, *self.tables]
 
@@ -261,15 +261,6 @@ _READ = ("logits", "lengths", "transitions", "start", "end")
 def _present(arrays: Mapping[str, tf.Tensor]) -> tf.Tensor:
     """float32 [B, L]: 1 where there is a token."""
     return tf.cast(tf.not_equal(arrays["tokens"] if "tokens" in arrays else arrays[TOKEN_MASK], 0), tf.float32)
-
-
-def _of_tokens(rows: tf.Tensor, arrays: Mapping[str, tf.Tensor]) -> tf.Tensor:
-    """Rows of all tokens, [N, T] -> [B, L, T]; zero where there is no token."""
-    present = _present(arrays)
-    shape = tf.concat([tf.shape(present), tf.shape(rows)[1:]], 0)
-    return tf.ensure_shape(
-        tf.scatter_nd(tf.cast(tf.where(present > 0), tf.int32), rows, shape), [None, None, rows.shape[-1]]
-    )
 
 
 def _located(encoding: TaggedTokenEncoding | TaggedPieceEncoding) -> tuple[tf.Module, dict[str, Any]]:
