@@ -39,6 +39,9 @@ NO_RELATION = "None"
 
 _NOVELTY = ("Novel", "No")
 
+LINE_ENDS = str.maketrans("\t\n\r", "   ")
+"""What the form cannot hold within a text, as blanks, so that offsets stay."""
+
 _Span = tuple[int, int, str, tuple[str, ...]]  # start, end, type, identifiers sorted
 _Statement = tuple[str, tuple[str, ...], tuple[str, ...]]  # relation, identifiers of both sides sorted
 _Mentions = dict[_Span, tuple[str, ...]]
@@ -86,13 +89,8 @@ def read_pubtator(
         _identifiers, pattern=re.compile(f"[{re.escape(separators)}]"), missing=frozenset(no_identifier)
     )
     tally = Counter() if tally is None else tally
-    documents: dict[str, Document] = {}
-    for block in _blocks(path):
-        document_id, title, abstract = title_and_abstract(block, path)
-        fail = functools.partial(DataError, path=path, line=block[0][0])
-        if document_id in documents:
-            raise fail("duplicate document", record=named("document", document_id), remedy="remove one of them")
-        text = f"{title} {abstract}"
+    documents: list[Document] = []
+    for _, block, document_id, text, title_length in _texts(path):
         mentions, stated = _annotated(block, document_id, text, path, split, joined, kinds, relations, tally, novelty)
         mentions, name_of = _entities(mentions, stated, joined, tally)
         named_sides = ((name_of[h[0]], relation, name_of[t[0]]) for (relation, *_), (h, t) in stated.items())
@@ -103,10 +101,8 @@ def read_pubtator(
         )
         in_text = [EntityMention(*key[:3], ids) for key, ids in mentions.items()]
         in_text.sort(key=lambda mention: (mention.start, mention.end))
-        documents[document_id] = Document(document_id, text, len(title), tuple(in_text), facts)
-    if not documents:
-        raise DataError("has no documents", path=path, remedy="give it at least one")
-    return tuple(documents.values())
+        documents.append(Document(document_id, text, title_length, tuple(in_text), facts))
+    return tuple(documents)
 
 
 def read_marked_texts(
@@ -127,33 +123,54 @@ def read_marked_texts(
     Raises:
       DataError: as `read_pubtator` says of documents and mentions.
     """
-    tally, seen = Counter() if tally is None else tally, set()
+    tally = Counter() if tally is None else tally
+    for fail, block, document_id, text, title_length in _texts(path):
+        mentions = []
+        for fail_line, row in _rows(block, document_id, path, (4, 5, 6, 7)) if annotated else ():
+            if _is_relation(row):
+                continue
+            if len(row) == 4:
+                raise fail_line("has 4 columns", remedy="give it 5 or 6 or 7")
+            start, end, kind = _mention(row, text, kinds, fail_line)
+            tally["mentions differ from the text in case"] += text[start:end] != row[3]
+            mentions.append(EntityMention(start, end, kind, ()))
+        mentions.sort(key=lambda mention: (mention.start, mention.end))
+        yield fail, Document(document_id, text, title_length, tuple(mentions), ())
+
+
+def _texts(path: PathLike) -> Iterator[tuple[Fail, list[tuple[int, str]], str, str, int]]:
+    """Of each document what builds the error of its first line, its block, its id, its text, and the title's length.
+
+    Raises:
+      DataError: a block without title or abstract, an id twice, or no documents.
+    """
+    seen = set()
     for block in _blocks(path):
         document_id, title, abstract = title_and_abstract(block, path)
         fail = functools.partial(DataError, path=path, line=block[0][0])
         if document_id in seen:
             raise fail("duplicate document", record=named("document", document_id), remedy="remove one of them")
         seen.add(document_id)
-        text, mentions = f"{title} {abstract}", []
-        for line, content in block[2:] if annotated else ():
-            fail_line = functools.partial(DataError, path=path, line=line)
-            row = columns(content, (4, 5, 6, 7), fail_line)
-            if row[0] != document_id:
-                raise fail_line("the document's id changes", remedy="end every document with an empty line")
-            if _is_relation(row):
-                continue
-            start, end, kind = _mention(columns(content, (5, 6, 7), fail_line), text, kinds, fail_line)
-            tally["mentions differ from the text in case"] += text[start:end] != row[3]
-            mentions.append(EntityMention(start, end, kind, ()))
-        mentions.sort(key=lambda mention: (mention.start, mention.end))
-        yield fail, Document(document_id, text, len(title), tuple(mentions), ())
+        yield fail, block, document_id, f"{title} {abstract}", len(title)
     if not seen:
         raise DataError("has no documents", path=path, remedy="give it at least one")
 
 
+def _rows(
+    block: Sequence[tuple[int, str]], document_id: str, path: PathLike, widths: Collection[int]
+) -> Iterator[tuple[Fail, list[str]]]:
+    """What builds the error of each line after a document's text, and the line's columns. Raises DataError."""
+    for line, content in block[2:]:
+        fail = functools.partial(DataError, path=path, line=line)
+        row = columns(content, widths, fail)
+        if row[0] != document_id:
+            raise fail("the document's id changes", remedy="end every document with an empty line")
+        yield fail, row
+
+
 def _is_relation(row: Sequence[str]) -> bool:
     """Whether a line is a relation: of four columns, not beginning with an offset, or of five with BioRED's last."""
-    return (len(row) == 4 and not row[1].isdecimal()) or (len(row) == 5 and row[4] in ("Novel", "No"))
+    return (len(row) == 4 and not row[1].isdecimal()) or (len(row) == 5 and row[4] in _NOVELTY)
 
 
 def _annotated(
@@ -163,11 +180,7 @@ def _annotated(
     mentions: _Mentions = {}
     stated: _Statements = {}
     row: list[str] = []
-    for line, content in block[2:]:
-        fail = functools.partial(DataError, path=path, line=line)
-        row = columns(content, (4, 5, 6, 7) if novelty else (4, 6, 7), fail)
-        if row[0] != document_id:
-            raise fail("the document's id changes", remedy="end every document with an empty line")
+    for fail, row in _rows(block, document_id, path, (4, 5, 6, 7) if novelty else (4, 6, 7)):
         if len(row) in (4, 5):
             key, value = _relation(row, split, joined, relations, novelty, fail)
             if novelty and key[0] == NO_RELATION:

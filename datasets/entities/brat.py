@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from datasets.documents.pubtator import LINE_ENDS
 from datasets.entities.building import EntityBuilder
 from datasets.entities.records import EntitySpan
 from datasets.errors import DataError
@@ -25,8 +26,6 @@ _ENTITY_ID = re.compile(r"T[^\s]+")
 _PLACE = re.compile(r"([^\s]+) ([0-9]+ [0-9]+(?:;[0-9]+ [0-9]+)*)")
 _OTHER = re.compile(r"(?:[REAMN][0-9]+|#[^\t]*|\*)\t")
 """The beginning of a line of another annotation: a relation, an event, an attribute, a reference, a note."""
-
-_LINE_ENDS = str.maketrans("\t\n\r", "   ")
 
 
 def read_brat(path: PathLike, builder: EntityBuilder, prefix: str, *, labelled: bool = True) -> None:
@@ -115,7 +114,7 @@ def _entities(path: Path, text: str, builder: EntityBuilder) -> Iterator[EntityS
 
 
 def _require_mention(in_text: str, mention: str, fail: Fail) -> None:
-    if in_text.translate(_LINE_ENDS) != mention.translate(_LINE_ENDS):
+    if in_text.translate(LINE_ENDS) != mention.translate(LINE_ENDS):
         raise fail(
             "the entity is not at its offsets",
             remedy="repair the offsets, which count code points; a Windows line end is two",

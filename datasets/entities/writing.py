@@ -11,13 +11,13 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from datasets.documents.pubtator import LINE_ENDS
 from datasets.entities.columns import DOCUMENT_START, FIELD
 from datasets.entities.records import EntitySample, EntitySpan
 from datasets.entities.tags import Token, tag_names, tags_of
 from datasets.errors import DataError, named
 from datasets.files import PathLike, write_atomically
 
-_LINE_ENDS = str.maketrans("\t\n\r", "   ")
 _SEPARATOR = re.compile(r"[\t\n\r]")
 _OF_A_LINE = re.compile(r"[^\n\r]+")
 _NOT_IN_NAMES = re.compile(r"^\.|[/%\x00-\x1f]")
@@ -98,7 +98,7 @@ def to_pubtator(samples: Iterable[EntitySample], split: str | None = None) -> st
     blocks = []
     for number, sample in enumerate(samples, 1):
         where = named("sample", sample.sample_id, number)
-        sample_id, text = _id(sample, split), sample.text.translate(_LINE_ENDS)
+        sample_id, text = _id(sample, split), sample.text.translate(LINE_ENDS)
         if not sample_id.strip() or "|" in sample_id or _SEPARATOR.search(sample_id):
             raise DataError("its id has a tab, a line's end or |", record=where, remedy="rename it")
         end = text.find(" ")
@@ -133,7 +133,7 @@ def to_brat(folder: PathLike, samples: Iterable[EntitySample], split: str | None
             _require_name(span, r"\s", where)
             fragments = _fragments(span, sample.text)
             offsets = ";".join(f"{start} {end}" for start, end in fragments)
-            mention = " ".join(sample.text[start:end] for start, end in fragments).translate(_LINE_ENDS)
+            mention = " ".join(sample.text[start:end] for start, end in fragments).translate(LINE_ENDS)
             lines.append(f"T{index}\t{span.type} {offsets}\t{mention}\n")
         for ending, content in ((".txt", sample.text), (".ann", "".join(lines))):
             file = Path(folder) / f"{name}{ending}"

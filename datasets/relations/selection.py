@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
 
 from datasets.apportion import by_largest_remainder
 from datasets.errors import DataError
@@ -22,22 +25,34 @@ def set_documents_apart(
     Raises:
       DataError: an impossible share, or fewer than two documents.
     """
+    sides, note = sides_of_documents(corpus, test_share, generator(seed, "test documents", corpus.name), "samples")
+    return _part(corpus, sides[0], note), _part(corpus, sides[1])
+
+
+def sides_of_documents(
+    corpus: Any, test_share: float, rng: np.random.Generator, samples: str
+) -> tuple[tuple[list[int], list[int]], str]:
+    """((indices of training samples, of test samples), a note); the samples of a document are on one side.
+
+    Args:
+      corpus: Any with `name` and `samples`.
+      test_share: As of `set_documents_apart`, whose errors it raises.
+      rng: Draws the documents.
+      samples: What messages call the samples.
+    """
     check_test_share(test_share)
-    documents = sorted({mention.document_id for mention in corpus.mentions})
+    documents = sorted({sample.document_id for sample in corpus.samples})
     if len(documents) < 2 or not test_share:
         raise DataError(
             "a test set of whole documents needs two documents and a share above 0",
             record=f"corpus {corpus.name}",
-            remedy="hold samples out at the clients, or use the official split",
+            remedy=f"hold {samples} out at the clients, or use the official split",
         )
-    order = generator(seed, "test documents", corpus.name).permutation(len(documents))
-    count = test_count(test_share, len(documents))
-    apart = {documents[i] for i in order[:count]}
-    sides = [
-        [i for i, m in enumerate(corpus.mentions) if (m.document_id in apart) == wanted] for wanted in (False, True)
-    ]
-    note = f"test set: {len(sides[1])} samples of {count} of the {len(documents)} documents"
-    return _part(corpus, sides[0], note), _part(corpus, sides[1])
+    apart = {documents[i] for i in rng.permutation(len(documents))[: test_count(test_share, len(documents))]}
+    train, test = (
+        [i for i, s in enumerate(corpus.samples) if (s.document_id in apart) == wanted] for wanted in (False, True)
+    )
+    return (train, test), f"test set: {len(test)} {samples} of {len(apart)} of the {len(documents)} documents"
 
 
 def subset(corpus: RelationCorpus, size: int, *, seed: int) -> RelationCorpus:

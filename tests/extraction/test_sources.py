@@ -76,7 +76,7 @@ def test_a_folder_is_read_in_the_order_of_its_names(tmp_path):
 def test_what_cannot_be_read_is_named(tmp_path, name, data, said):
     path = tmp_path / "missing.txt" if name is None else write(tmp_path / name, data)
     with pytest.raises(DataError) as raised:
-        Source(path).count()
+        list(Source(path).documents())
     assert said in str(raised.value) and SECRET not in str(raised.value)
 
 

@@ -325,4 +325,4 @@ def test_weights_are_read_one_at_a_time(tmp_path):
         tracemalloc.stop()
     largest = max(value.nbytes for value in values(layer).values())
     size = (tmp_path / "model.safetensors").stat().st_size
-    assert largest < peak < size / 2
+    assert largest < peak < 5 * largest < size / 2

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from datasets.documents.records import Document
+from datasets.entities.records import EntitySpan
+from datasets.entities.scoring import SpanCounts, score_spans
 from datasets.errors import DataError
 from datasets.relations.records import Span
 from tff_re.extraction.extract import CUT, DOCUMENTS_AT_ONCE, SKIPPED
@@ -102,8 +104,8 @@ def evaluate(
         raw = [RawDocument(document.document_id, document.text, document.title_length) for document in batch]
         gold = [Annotated(text, _gold_mentions(document, names)) for text, document in zip(raw, batch, strict=True)]
         recognised = pipeline.annotate(raw)
-        for name, counts in _recognition(recognised, batch, names):
-            by_type[name] += counts
+        for name, counts in _recognition(recognised, batch, names, tuple(by_type)).items():
+            by_type[name] += Counts(counts.true_positives, counts.predicted, counts.actual)
         for document, facts in zip(batch, pipeline.facts(gold), strict=True):
             on_gold += _relations(facts, document, {})
         for document, facts in zip(batch, pipeline.facts(recognised), strict=True):
@@ -159,15 +161,12 @@ def _gold_mentions(document: Document, names: dict[str, str]) -> tuple[Mention, 
 
 
 def _recognition(
-    annotated: Sequence[Annotated], documents: Sequence[Document], names: dict[str, str]
-) -> Iterator[tuple[str, Counts]]:
-    """(type, counts) of each document."""
-    for predicted, document in zip(annotated, documents, strict=True):
-        spans = {(mention.start, mention.end, mention.type) for mention in predicted.mentions}
-        gold = {(m.start, m.end, names[m.kind]) for m in document.mentions if m.kind in names}
-        for name in {kind for *_, kind in spans | gold}:
-            sets = ({span for span in group if span[2] == name} for group in (spans & gold, spans, gold))
-            yield name, Counts(*map(len, sets))
+    annotated: Sequence[Annotated], documents: Sequence[Document], names: dict[str, str], types: Sequence[str]
+) -> Mapping[str, SpanCounts]:
+    """Type -> its counts over the documents."""
+    gold = [[EntitySpan(m.start, m.end, names[m.kind]) for m in d.mentions if m.kind in names] for d in documents]
+    predicted = [[EntitySpan(*mention.span, mention.type) for mention in d.mentions] for d in annotated]
+    return score_spans(gold, predicted, types).by_type
 
 
 def _ids_of_spans(document: Document, names: dict[str, str]) -> dict[tuple[int, int, str], set[str]]:

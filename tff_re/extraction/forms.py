@@ -7,11 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from datasets.documents.pubtator import LINE_ENDS
 from datasets.errors import DataError, named
 from tff_re.extraction.records import Annotated, Fact, Mention, RawDocument
 
 _DIGITS = 6
-_LINE_BREAKS = str.maketrans("\n\r\t", "   ")
 _PUBTATOR_ID = re.compile(r"[^|\t\r\n]*[^|\s][^|\t\r\n]*")
 
 
@@ -70,7 +70,7 @@ def pubtator_block(annotated: Annotated, facts: Sequence[Fact]) -> str:
     that offsets stay. Unlinked mentions have the numbers of the run as ids.
     """
     document = annotated.document
-    text, name = document.text.translate(_LINE_BREAKS), document.document_id
+    text, name = document.text.translate(LINE_ENDS), document.document_id
     title, abstract = text, ""
     if document.title_length is not None:
         title, abstract = text[: document.title_length], text[document.title_length + 1 :]

@@ -22,6 +22,7 @@ from datasets.documents.pubtator import title_and_abstract
 from datasets.errors import DataError
 from datasets.files import decode, read_byte_lines, read_bytes, read_json_lines, sha256_of
 from datasets.json_values import field, identifier, require
+from datasets.relations.reading import ending_of
 from tff_re.extraction.records import RawDocument
 
 ENDINGS = (".txt", ".jsonl", ".pubtator")
@@ -82,10 +83,6 @@ class Source:
             if empty:
                 raise DataError("is empty: it has no text", path=file, remedy="give it a text or leave it out")
 
-    def count(self) -> int:
-        """How many documents there are: reads all files, so that what cannot be read is refused at the start."""
-        return sum(1 for _ in self.documents())
-
     def _of_file(self, file: Path) -> Iterator[RawDocument]:
         ending = ending_of(file)
         if ending == ".jsonl":
@@ -93,11 +90,6 @@ class Source:
         if ending == ".pubtator":
             return _pubtator(file)
         return _text_lines(file) if self.lines else _whole_text(file)
-
-
-def ending_of(path: Path) -> str:
-    """The last ending of a name, but for .gz."""
-    return next((ending for ending in reversed(path.suffixes) if ending != ".gz"), "")
 
 
 def name_of(path: Path) -> str:

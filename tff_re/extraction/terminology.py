@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from datasets.errors import DataError
-from datasets.files import decode, read_byte_lines
-from datasets.relations.reading import columns
+from datasets.relations.reading import columns, lines_to_check
 from tff_re.extraction.records import EXACT, FOLDED, SIMILAR, UNLINKED
 
 SIMILARITY = 0.9
@@ -71,11 +70,7 @@ class Terminology:
           DataError: a line has other columns, or an empty name or id; or the file has no name.
         """
         names: dict[tuple[str, str], str | None] = {}
-        byte = 0
-        for number, data in enumerate(read_byte_lines(path), 1):
-            fail = functools.partial(DataError, path=path, line=number)
-            line = decode(data.rstrip(b"\r\n"), path, line=number, byte=byte)
-            byte += len(data)
+        for number, (fail, line) in enumerate(lines_to_check(path), 1):
             if not line.strip():
                 continue
             row = [cell.strip() for cell in columns(line, (2, 3), fail)]
