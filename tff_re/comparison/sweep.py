@@ -20,7 +20,7 @@ from tff_re.recipes.reading import SEEDS
 
 if TYPE_CHECKING:
     from tff_re.comparison.outcome import Outcome
-    from tff_re.comparison.report import Report
+    from tff_re.comparison.write_tables import Report
 
 Setting = Mapping[str, Any]
 """Key of a recipe, such as `algorithm.learning_rate` -> value."""
