@@ -121,7 +121,7 @@ def test_a_published_gain_against_an_interval(low, high, published, room, said):
     # Of a loss, lower is better: the same in the mirror.
     mirrored = {"published": published and -published, "room": room and -room, "higher_is_better": False}
     assert word(of_interval(-high, -low), **mirrored) == said
-    ((p, of_made_up),) = judge_all([Contrast(of_interval(low, high), published, room)], made_up=True)
+    ((p, of_made_up),) = judge_all([Contrast(of_interval(low, high), published, room, made_up=True)])
     assert of_made_up == f"made up: {said}" and p == pytest.approx(of_interval(low, high).p)
 
 

@@ -126,7 +126,7 @@ class Table:
             return None
         room = self.room(gain.baseline, gain.metric, which)
         higher = self.row(gain.baseline).metrics[gain.metric].higher_is_better
-        return Contrast(difference, gain.published, room, higher)
+        return Contrast(difference, gain.published, room, higher, self.made_up)
 
 
 class Judged(NamedTuple):
@@ -158,11 +158,11 @@ def judge(table: Table, name: str, which: str) -> list[Judged | None]:
     published = {g.method: g.published for g in table.gains if (g.baseline, g.metric) == (base.algorithm, name)}
     room, higher = table.room(base.algorithm, name, which), base.metrics[name].higher_is_better
     contrasts = {
-        number: Contrast(difference, published.get(row.algorithm), room, higher)
+        number: Contrast(difference, published.get(row.algorithm), room, higher, table.made_up)
         for number, (row, difference) in enumerate(zip(table.rows, differences, strict=True))
         if difference is not None and row.compared
     }
-    verdicts = dict(zip(contrasts, judge_all(list(contrasts.values()), made_up=table.made_up), strict=True))
+    verdicts = dict(zip(contrasts, judge_all(list(contrasts.values())), strict=True))
 
     def judged(number: int, difference: Difference | None) -> Judged | None:
         if difference is None or number not in verdicts:
@@ -185,7 +185,7 @@ def judge_gains(table: Table) -> list[tuple[PublishedGain, dict[str, tuple[Contr
             of_rows = dict(zip((row.algorithm for row in table.rows), judge(table, metric, which), strict=True))
             gains = [(g, c) for g in table.gains if g.metric == metric and (c := table.contrast(g, which)) is not None]
             others = [(g, c) for g, c in gains if g.baseline != table.baseline and table.row(g.method).compared]
-            adjusted = judge_all([contrast for _, contrast in others], made_up=table.made_up)
+            adjusted = judge_all([contrast for _, contrast in others])
             verdicts = {gain: word for (gain, _), (_, word) in zip(others, adjusted, strict=True)}
             for gain, contrast in gains:
                 column = of_rows[gain.method] if gain.baseline == table.baseline else None

@@ -25,15 +25,17 @@ class Contrast:
       published: what the paper reports for it, in the metric's own unit; None: nothing.
       room: what the best pooled or oracle row has on the baseline; None: there is no such row.
       higher_is_better: False for losses.
+      made_up: whether the data were made up for the comparison; then the verdict says so.
     """
 
     difference: Difference
     published: float | None = None
     room: float | None = None
     higher_is_better: bool = True
+    made_up: bool = False
 
 
-def judge_all(contrasts: Sequence[Contrast], *, made_up: bool = False) -> list[tuple[float | None, str]]:
+def judge_all(contrasts: Sequence[Contrast]) -> list[tuple[float | None, str]]:
     """(p-value, verdict) of each contrast, both adjusted by Holm over all that are given.
 
     - `gain`, `loss`: the adjusted p-value of the paired t-test is below 1 - `LEVEL`.
@@ -41,13 +43,14 @@ def judge_all(contrasts: Sequence[Contrast], *, made_up: bool = False) -> list[t
     - `does not show`: none of these, the interval holds zero or less, and it is short of the published value, also
       after Holm's adjustment over the published values.
     - `open`: anything else, and everything with fewer than `LEAST_SEEDS` seeds.
-
-    `made_up`: whether the data were made up for the comparison; then each verdict says so.
     """
     adjusted = holm([contrast.difference.p for contrast in contrasts])
     short = holm([None if c.published is None else p_against(c.difference, c.published) for c in contrasts])
-    words = [_word(contrast, *ps) for contrast, *ps in zip(contrasts, adjusted, short, strict=True)]
-    return [(p, f"{MADE_UP}: {word}" if made_up else word) for p, word in zip(adjusted, words, strict=True)]
+    judged = []
+    for contrast, p, p_short in zip(contrasts, adjusted, short, strict=True):
+        word = _word(contrast, p, p_short)
+        judged.append((p, f"{MADE_UP}: {word}" if contrast.made_up else word))
+    return judged
 
 
 def _word(contrast: Contrast, adjusted: float | None, p_short: float | None) -> str:
