@@ -164,8 +164,15 @@ def compare(
                     recipe, folder, lambda: run(f"{name}, {describe(setting)}", recipe, folder, lambda _: None)
                 )
 
+            def fits(name: str, setting: Setting) -> bool:
+                try:
+                    entries[name].recipe_for(suite.tuning.seeds[0], as_overrides(setting))
+                except UserError:  # such as a rate above one
+                    return False
+                return True
+
             make_private_folder(out / "sweep")
-            tuned = tune(suite.tuning, attempt, out)
+            tuned = tune(suite.tuning, attempt, out, fits)
         for seed, entry in itertools.product(suite.seeds, suite.entries):
             best = tuned.get(entry.name)
             recipe = entry.recipe_for(seed, () if best is None else as_overrides(best.setting))

@@ -13,6 +13,7 @@ from computations.privacy.options import rounded_up
 from datasets.files import csv_text, write_atomically
 from tff_re.comparison.rows import ComparisonRow, Judged, Table, judge, judge_gains
 from tff_re.comparison.statistics import BOOTSTRAP_FROM, LEVEL, POWER, Difference, MetricSummary, mean_std
+from tff_re.comparison.sweep import BEYOND
 from tff_re.comparison.verdicts import LEAST_SEEDS
 
 if TYPE_CHECKING:
@@ -355,7 +356,8 @@ def _room_note(table: Table) -> str:
 
 def pooled_tuning(pooled: Sequence[ComparisonRow], compared: Sequence[ComparisonRow]) -> str:
     """Whether the pooled rows had as many settings tried as the methods, in words."""
-    if {row.tried for row in pooled} == {row.tried for row in compared}:
+    listed = [{row.tried.partition(BEYOND)[0] for row in rows} for rows in (pooled, compared)]
+    if listed[0] == listed[1]:
         return "tuned like the methods" if pooled[0].tried else "not tuned, and neither were the methods"
     return "not tuned like the methods"
 

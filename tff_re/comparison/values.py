@@ -137,11 +137,13 @@ def facts_of(suite: Suite, outcomes: Mapping[str, Mapping[int, Outcome]]) -> dic
     for group, of_group in suite.groups().items():
         for entry in of_group:
             some = next(iter(outcomes[entry.name].values()))
-            on_dev = f"{some.tried} on dev" if some.tuned else ""
             unit = {key: some.privacy[key] for key in ("delta", "unit")} if some.privacy else None
             entries.append(
                 {"name": entry.name, "group": group, "title": entry.title, "control": entry.control}
-                | {"published": entry.published, "tried": "; ".join(filter(None, (entry.tried, on_dev)))}
+                | {
+                    "published": entry.published,
+                    "tried": "; ".join(filter(None, (entry.tried, some.tuned and some.tuned.words))),
+                }
                 | {"notes": list(entry.recipe_for(suite.seeds[0]).notes), "privacy": unit}
             )
         title = {entry.name: entry.title for entry in of_group}
