@@ -20,8 +20,8 @@ from tff_re.tasks.sizes import require_limits
 
 if TYPE_CHECKING:
     from tff_re.auditing.audit import Audit
-    from tff_re.comparison.report import Report
     from tff_re.comparison.suite import Suite
+    from tff_re.comparison.write_tables import Report
     from tff_re.exporting.kinds.entities import EntityPredictor, RecognisedText
     from tff_re.exporting.predictors import ExportedModel, Score
     from tff_re.extraction.evaluation import Evaluation
