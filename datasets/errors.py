@@ -56,6 +56,11 @@ def named(kind: str, identifier: object, position: int | None = None) -> str:
     return kind if position is None else f"{kind} number {position}"
 
 
+def counted(count: int, noun: str, rest: str = "") -> str:
+    """A number with its noun: ``1 document``, ``2 documents``, ``1,000 documents without text``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}{rest}"
+
+
 def nearest(name: str, valid) -> str:
     """ "did you mean 'x'?" for the nearest valid name, else the list of the valid names."""
     import difflib
