@@ -57,8 +57,9 @@ def named(kind: str, identifier: object, position: int | None = None) -> str:
 
 
 def counted(count: int, noun: str, rest: str = "") -> str:
-    """A number with its noun: ``1 document``, ``2 documents``, ``1,000 documents without text``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}{rest}"
+    """A number with its noun: ``1 document``, ``2 entities``, ``3 documents without text``."""
+    nouns = noun if count == 1 else f"{noun.removesuffix('y')}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{count} {nouns}{rest}"
 
 
 def nearest(name: str, valid) -> str:
