@@ -216,6 +216,7 @@ def test_pubtator_holds_every_mention_and_is_read_again(tmp_path):
         ({"relations": Recogniser()}, "Recogniser takes something else, and extraction classifies two mentions"),
         ({"entities": Sentences()}, "Sentences recognises no entities; give an export of the task entity_recognition"),
         ({"relations": Sentences(pair_types=None)}, "Sentences does not say what types its pairs have"),
+        ({"relations": Sentences(pair_types=[])}, "Sentences does not say what types its pairs have; give them with"),
         (
             {"relations": Sentences(pair_types=[["A", "B"]])},
             "Recogniser recognises Drug, Gene, and Sentences relates A:B",
