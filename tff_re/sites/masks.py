@@ -4,7 +4,7 @@ Every two sites share a key for an attempt. From it both draw the same stream of
 subtracts it, so that all of these cancel in the total over all sites. Each site also adds a stream of a key of its own,
 which it tells when the total is opened. If a site is lost, the others tell the keys that they share with it.
 
-An array of sums becomes numbers modulo 2^b first (`Form`). No TensorFlow and no message is in here.
+An array of sums becomes numbers modulo 2^b first (`Layout`). No TensorFlow and no message is in here.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class NotMaskable(Exception):
 
 
 @dataclass(frozen=True)
-class Form:
+class Layout:
     """How an array of a stage's sums becomes numbers modulo 2^bits, and back.
 
     Integers of `bits` bits (secure sums) are taken as they are, other integers modulo 2^64. Floats become two numbers
@@ -83,6 +83,7 @@ class Form:
         Raises:
           NotMaskable: a number is not finite, or too large.
         """
+        array = np.asarray(array)  # a scalar has no memory that masks could be added in
         if self.dtype.kind != "f":
             return array.astype(self.sent_dtype, order="C")  # of a negative number modulo 2^64
         wide = array.astype(np.float64)
@@ -104,7 +105,7 @@ class Form:
         return array.dtype == self.sent_dtype and array.shape == self.sent_shape
 
 
-def pair_key(private: X25519PrivateKey, public: X25519PublicKey, names: tuple[str, str], context: str) -> bytes:
+def derive_pair_key(private: X25519PrivateKey, public: X25519PublicKey, names: tuple[str, str], context: str) -> bytes:
     """The key that two sites share for one attempt; both get the same.
 
     Args:
@@ -116,7 +117,7 @@ def pair_key(private: X25519PrivateKey, public: X25519PublicKey, names: tuple[st
     return _derived(private.exchange(public), "pair", *sorted(names), context)
 
 
-def own_key(secret: bytes, *context: str) -> bytes:
+def derive_own_key(secret: bytes, *context: str) -> bytes:
     """The key of a site's own mask, from a secret that nobody else has."""
     return _derived(secret, "own", *context)
 
@@ -127,64 +128,68 @@ def _derived(secret: bytes, *info: str) -> bytes:
 
 
 def mask(
-    numbers: Sequence[np.ndarray], forms: Sequence[Form], site: str, own: bytes, shared: Mapping[str, bytes]
+    numbers: Sequence[np.ndarray],
+    layouts: Sequence[Layout],
+    site: str,
+    own_key: bytes,
+    shared_keys: Mapping[str, bytes],
 ) -> None:
     """Adds a site's masks, in place.
 
     Args:
-      numbers: the site's, as `Form.encoded` gives them.
-      forms: of the numbers.
+      numbers: the site's, as `Layout.encoded` gives them.
+      layouts: of the numbers.
       site: its name.
-      own: the key of its own mask.
-      shared: other site -> the key shared with it.
+      own_key: the key of its own mask.
+      shared_keys: other site -> the key shared with it.
     """
-    _add(numbers, forms, own)
-    for other, key in shared.items():
-        _add(numbers, forms, key, subtract=site > other)
+    _add(numbers, layouts, own_key)
+    for other, key in shared_keys.items():
+        _add(numbers, layouts, key, subtract=site > other)
 
 
 def unmask(
     total: Sequence[np.ndarray],
-    forms: Sequence[Form],
-    own: Mapping[str, bytes],
+    layouts: Sequence[Layout],
+    own_keys: Mapping[str, bytes],
     with_lost: Mapping[str, Mapping[str, bytes]],
 ) -> None:
     """Takes the masks off a total over some of the sites, in place.
 
     Args:
       total: the sum of what these sites sent, as `added` gives it.
-      forms: of the numbers.
-      own: site -> the key of its own mask, of each site in the total.
+      layouts: of the numbers.
+      own_keys: site -> the key of its own mask, of each site in the total.
       with_lost: site -> lost site -> the key that they share, of each site in the total.
     """
-    for site, key in own.items():
-        _add(total, forms, key, subtract=True)
+    for site, key in own_keys.items():
+        _add(total, layouts, key, subtract=True)
         for lost, shared in with_lost.get(site, {}).items():
-            _add(total, forms, shared, subtract=site < lost)
+            _add(total, layouts, shared, subtract=site < lost)
 
 
-def added(parts: Sequence[Sequence[np.ndarray]], forms: Sequence[Form]) -> list[np.ndarray]:
+def added(parts: Sequence[Sequence[np.ndarray]], layouts: Sequence[Layout]) -> list[np.ndarray]:
     """The sum of what several sites sent, modulo 2^b; a new list of arrays."""
     total = [array.copy() for array in parts[0]]
     for part in parts[1:]:
-        for array, other, form in zip(total, part, forms, strict=True):
+        for array, other, layout in zip(total, part, layouts, strict=True):
             array += other
-            array &= _largest(form)
+            array &= _largest(layout)
     return total
 
 
-def _largest(form: Form):
-    return form.sent_dtype.type(2**form.modulus_bits - 1)
+def _largest(layout: Layout):
+    return layout.sent_dtype.type(2**layout.modulus_bits - 1)
 
 
-def _add(numbers: Sequence[np.ndarray], forms: Sequence[Form], key: bytes, subtract: bool = False) -> None:
+def _add(numbers: Sequence[np.ndarray], layouts: Sequence[Layout], key: bytes, subtract: bool = False) -> None:
     """Adds the stream of a key, or subtracts it, modulo 2^b, in place."""
     stream = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor()  # a key is of one attempt: no nonce is needed
     zeros = memoryview(bytes(8 * _CHUNK))
-    for array, form in zip(numbers, forms, strict=True):
-        flat, largest = array.reshape(-1), _largest(form)
+    for array, layout in zip(numbers, layouts, strict=True):
+        flat, largest = array.reshape(-1), _largest(layout)
         for begin in range(0, flat.size, _CHUNK):
             part = flat[begin : begin + _CHUNK]
-            drawn = np.frombuffer(stream.update(zeros[: part.nbytes]), form.sent_dtype)
+            drawn = np.frombuffer(stream.update(zeros[: part.nbytes]), layout.sent_dtype)
             (np.subtract if subtract else np.add)(part, drawn, out=part)
             part &= largest

@@ -71,6 +71,7 @@ def _for_recipe(site: Site, name: str) -> Iterator[str]:
     """The data as a run of an allowed recipe has them."""
     recipe = site.local_recipe(recipe_table(for_sites(load_recipe(str(site.path(name))))))
     Decisions(site).require_privacy(recipe)
+    Decisions(site).require_masks(recipe)
     data = SiteData(site, recipe)
     sizes = np.array([(train, test, dev or 0) for _, train, test, dev in data.sizes]).reshape(-1, 3)
     everyone = [len(held.train) for held in (data.clients if data.share else data.partition.clients).values()]
