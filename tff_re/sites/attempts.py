@@ -22,7 +22,7 @@ class Attempt:
       number: see `protocol.Masked`.
       request: digest of this site's request.
       context: digest of what all sites were asked for alike; keys of masks are made of it.
-      sums: which sums these are, whoever takes part: purpose, split, round, stage and broadcast values.
+      sums: which sums these are, whoever takes part: purpose, split, round and stage.
       sites: all that were asked.
       own_key: the key of the site's own mask, in hexadecimal.
       roster: the sites that it signed for; None: it has signed nothing yet.
@@ -40,8 +40,8 @@ class Attempt:
     def from_question(cls, question: protocol.Masked) -> Attempt:
         """Of a question, before it is answered."""
         request = Request(question)
-        what = [question.purpose, question.split, question.round, question.stage, request.arrays]
-        context = [question.run, question.program, question.attempt, question.sites, *what]
+        what = [question.purpose, question.split, question.round, question.stage]
+        context = [question.run, question.program, question.attempt, question.sites, *what, request.arrays]
         return cls(question.attempt, request.digest, _digest(context), _digest(what), list(question.sites))
 
     def signed_text(self, roster: list[str]) -> bytes:

@@ -193,7 +193,7 @@ class Decisions:
     def newest(self, attempts: Attempts, number: int) -> None:
         """Masks of an older attempt are not opened once a newer one was answered."""
         if number < attempts.newest.number:
-            raise Refused("a newer attempt was answered already; attempts only grow")
+            raise Refused("a newer attempt was answered already; attempts grow with the coordinator's clock")
 
     def roster(self, attempts: Attempts, roster: list[str]) -> None:
         """Whether the site signs for a total over these sites, in the newest attempt."""

@@ -9,6 +9,7 @@ from computations.algorithms.aggregation import require_round, with_aggregation
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
 from tff_re.runs.features.base import Feature
+from tff_re.runs.features.failures import asked_at_once
 from tff_re.tasks.sizes import available_memory
 
 
@@ -42,8 +43,11 @@ class Aggregation(Feature):
             )
         largest = max(len(client.train["y"]) for client in setting.prepared.examples.clients)
         by_examples = self.recipe.algorithm.get("weighting") == "examples"
+        clients = setting.max_per_round
+        if self.options.secure == "masks":  # of a site all clients count, so that more may count than a round needs
+            clients = min(setting.clients, asked_at_once(self.recipe.training, clients))
         self._sums = {
-            "clients": setting.max_per_round,
+            "clients": clients,
             "largest_weight": float(largest) if by_examples else 1.0,
             "largest_size": _largest_size(self.recipe, largest),
         }
