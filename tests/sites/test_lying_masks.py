@@ -18,6 +18,7 @@ from tff_re.sites.messages import pack, unpack
 from tff_re.sites.policy import read_site
 from tff_re.sites.run import train_at_sites
 from tff_re.sites.site import SiteService
+from tff_re.sites.starting import start_lines
 from tff_re.sites.transport import InMemory
 
 KEYS = ("aggregation.secure=masks", "evaluation.train_split=false")
@@ -257,6 +258,14 @@ def test_a_site_that_asks_for_masks_refuses_recipes_without_them(tmp_path):
     federation.close()
     federation = Federation(write_sites(tmp_path / "no keys", mask_keys=dict.fromkeys(()), sites={}))
     federation.close()
+
+
+def test_a_site_says_at_its_start_with_whom_it_masks(sites):
+    line = "masked sums: with aachen, celle, opened over at least"
+    path = sites.folder / "bonn" / "site.toml"
+    assert f"{line} 2 sites" in start_lines(read_site(path), path)
+    sites.restarted("bonn", least_sites=3)
+    assert f"{line} 3 sites, and never in the clear" in start_lines(read_site(path), path)
 
 
 def test_site_toml_says_which_key_is_wrong(tmp_path, capsys):

@@ -82,6 +82,18 @@ def test_predictions_are_masked(tmp_path):
     assert_same_weights(run.result.weights, run.simulated.weights)
 
 
+def test_noise_of_the_sites_own_and_masks_go_together(tmp_path):
+    """The noise of DP-SGD is drawn from a secret of the site, so that no simulation has the same bits."""
+    keys = ("privacy={unit = 'example', clip = 0.5, epsilon = 5.0}", "evaluation.train_split=false", *MASKS)
+    federation = Federation(write_sites(tmp_path / "sites", allow={"privacy": "example", "least_sites": 3}))
+    recipe = recipe_of("fedavgs", *keys, "algorithm.local_epochs=1")
+    _, result = train_at_sites(recipe, tmp_path / "run", federation.engine, details=False)
+    federation.close()
+    assert all(np.isfinite(layer).all() for layer in result.weights.trainable)
+    kinds = {unpack(message)[0]["kind"] for _, message, _ in federation.sent}
+    assert "masked" in kinds and "stage" not in kinds
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     return masked_run(tmp_path_factory.mktemp("masked"), "fedavgs")
@@ -129,6 +141,14 @@ def test_the_run_says_what_masks_do(run, capsys, tmp_path):
         ("fedavgs", ("aggregation.secure_norm=1.0",), "secure_norm is a constant of attention"),
         ("fedavgs", ("aggregation.rule=median",), "'aggregation.rule' = 'median' needs secure = 'none'"),
         ("fedavgs", ("aggregation.rule=rfa",), "'aggregation.rule' = 'rfa' needs secure = 'none'"),
+        (
+            "fedavgs",
+            (
+                "privacy={unit='client', clip=1.0, noise_multiplier=1.0, noise_seed='system'}",
+                "evaluation.train_split=false",
+            ),
+            "aggregation.secure does not go with privacy.unit = 'client'",
+        ),
     ],
 )
 def test_what_needs_more_than_sums_is_refused_by_name(tmp_path, algorithm, keys, line):

@@ -30,6 +30,12 @@ class Aggregation(Feature):
                 f"{self.recipe.source}: aggregation.secure is simulated, and sites do not simulate; set it to 'masks', "
                 "or leave it out"
             )
+        if sums_are_secure(self.recipe) and self.recipe.privacy_unit == "client":
+            raise UserError(
+                f"{self.recipe.source}: aggregation.secure does not go with privacy.unit = 'client', whose noise is "
+                "added at the server to a sum that it sees; leave it out, or take unit = 'example', whose noise clients "
+                "add"
+            )
 
     def prepare(self, setting):
         """Keeps what the clients of a secure sum agree on: how many they are at most, and the largest weight."""
