@@ -33,8 +33,8 @@ class Aggregation(Feature):
         if sums_are_secure(self.recipe) and self.recipe.privacy_unit == "client":
             raise UserError(
                 f"{self.recipe.source}: aggregation.secure does not go with privacy.unit = 'client', whose noise is "
-                "added at the server to a sum that it sees; leave it out, or take unit = 'example', whose noise clients "
-                "add"
+                "added at the server to a sum that it sees; leave it out, or take unit = 'example', whose noise is the "
+                "clients'"
             )
 
     def prepare(self, setting):
