@@ -1,4 +1,4 @@
-"""values.csv and values.json: what each run of a comparison measured, and the tables made from these files alone."""
+"""values.csv and values.json: what each run of a comparison measured, and the tables made from these two files."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _references(
 
 
 def facts_of(suite: Suite, outcomes: Mapping[str, Mapping[int, Outcome]]) -> dict[str, Any]:
-    """What the tables say beside the runs' numbers: names, published values, notes; plain values for JSON."""
+    """Names, published values and notes of the tables, as plain values for JSON."""
     entries, gains = [], []
     for group, of_group in suite.groups().items():
         for entry in of_group:
