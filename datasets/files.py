@@ -98,13 +98,15 @@ def decode(data: bytes, path: PathLike | None = None, *, line: int = 1, byte: in
     )
 
 
-def parse_json(data: bytes, path: PathLike | None = None, *, line: int = 1, byte: int = 0) -> Any:
+def parse_json(data: bytes, path: PathLike | None = None, *, line: int | None = None, byte: int = 0) -> Any:
     """The value of one JSON text, strictly: no NaN, no key twice in an object, no lone surrogate.
 
     Raises:
-      DataError: for anything that is not JSON, with line and byte where they are known. Arguments as for `decode`.
+      DataError: for anything that is not JSON, with line and byte where they are known. Arguments as for `decode`;
+        `line` is None for a whole file.
     """
-    text = decode(data, path, line=line, byte=byte)
+    first_line = 1 if line is None else line
+    text = decode(data, path, line=first_line, byte=byte)
     problem, at = None, None
     try:
         value = json.loads(text, object_pairs_hook=_without_repeats, parse_constant=_no_constant)
@@ -125,10 +127,10 @@ def parse_json(data: bytes, path: PathLike | None = None, *, line: int = 1, byte
     if problem is None:
         return value
     if at is None:
-        where = {} if byte == 0 and line == 1 else {"line": line}
+        where = {} if line is None else {"line": line}
     else:
         offset = len(text[:at].encode("utf-8")) + (3 if data.startswith(b"\xef\xbb\xbf") else 0)
-        where = {"line": line + text.count("\n", 0, at), "byte": byte + offset}
+        where = {"line": first_line + text.count("\n", 0, at), "byte": byte + offset}
     raise DataError(problem, path=path, remedy="repair the file or copy it again", **where)
 
 

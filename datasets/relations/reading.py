@@ -85,15 +85,7 @@ def json_objects(path: PathLike) -> Iterator[tuple[Fail, dict[str, Any]]]:
       DataError: as `strict_lines`, or a line that is not a JSON object.
     """
     for fail, number, byte, line in strict_lines(path):
-        problem, value = None, None
-        try:
-            value = parse_json(line, path, line=number, byte=byte)
-        except DataError as error:
-            problem = error
-        if problem is not None:
-            if problem.line is None:  # of the first line it says nothing where it has no byte
-                problem.line = number
-            raise problem
+        value = parse_json(line, path, line=number, byte=byte)
         yield fail, require(value, dict, "the line", fail)
 
 

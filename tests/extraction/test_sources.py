@@ -65,6 +65,11 @@ def test_a_folder_is_read_in_the_order_of_its_names(tmp_path):
             b'{"id": 1, "text": ""}\n{"id": 2, "text": "\\ud83d"}\n',
             "a.jsonl: line 2: holds half of a surrogate pair",
         ),
+        (
+            "a.jsonl",
+            b'{"id": 2, "text": "\\ud83d"}\n',
+            "a.jsonl: line 1: holds half of a surrogate pair",
+        ),
         ("a.pubtator", b"7|t|A\n8|a|B\n", "a.pubtator: line 2: the document's id changes"),
         ("a.pubtator", b"7|t|A\n", "a.pubtator: line 1: the document has no abstract"),
         ("a.pubtator", b"7|t|A\n7|a|\xc3\n", "a.pubtator: line 2: byte 10: is not UTF-8"),

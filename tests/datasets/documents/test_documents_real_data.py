@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from datasets.catalogue import split_file
+from datasets.documents.chemprot import read_chemprot_documents
 from datasets.documents.loading import load_documents
 from datasets.documents.scoring import facts_by_name, gold_facts
 from datasets.partition import StructuralEntropy, build_partition
@@ -100,3 +102,14 @@ def test_structural_entropy(data_dir):
     ):
         paper = build_partition(load_documents("cdr", data_dir), StructuralEntropy(10, graph=graph), test_share=0.0)
         assert [len(c.train) for c in paper.clients.values()] == sizes
+
+
+@pytest.mark.parametrize(
+    ("split", "documents", "mentions", "relations"), [("train", 1020, 25752, 4157), ("dev", 612, 15567, 2416)]
+)
+def test_chemprot_between_mentions(data_dir, split, documents, mentions, relations):
+    path = split_file("chemprot_release", split, data_dir)
+    made = read_chemprot_documents(path)
+    assert len(made) == documents and sum(len(document.mentions) for document in made) == mentions
+    assert sum(len(document.facts) for document in made) == relations
+    assert [d.text for d in made] == [d.text for d in read_chemprot_documents(path, annotated=False)]
