@@ -260,6 +260,16 @@ def test_a_site_that_asks_for_masks_refuses_recipes_without_them(tmp_path):
     federation.close()
 
 
+def test_the_log_says_whose_totals_are_signed_and_opened(sites, caplog):
+    caplog.set_level("INFO", "tff_re.sites")
+    sites.all_masked()
+    sites.open("bonn", sites.signed())
+    lines = [line for line in caplog.messages if line.startswith("run ")]
+    for kind in ("masked train round 1 stage 0, 1 clients", "roster", "open"):
+        said = [line for line in lines if f" {kind}, attempt {sites.attempt} of aachen, bonn, celle: " in line]
+        assert said and all(line.endswith("answered") for line in said), kind
+
+
 def test_a_site_says_at_its_start_with_whom_it_masks(sites):
     line = "masked sums: with aachen, celle, opened over at least"
     path = sites.folder / "bonn" / "site.toml"

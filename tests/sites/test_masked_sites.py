@@ -5,13 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.sites.sites_for_tests import NAMES, Federation, recipe_of, trained, write_sites
+from computations import federated as tff
+from computations.aggregators.secure import SecureSumFactory
+from computations.errors import CompositionError
+from computations.named import named_max, named_min, named_sum
+from tests.sites.sites_for_tests import NAMES, Federation, decisions_of, recipe_of, trained, write_sites
 from tests.sites.test_sites import with_server
 from tests.upper_floors import assert_same_weights, command, refusal
 from tff_re.errors import UserError
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.reading import read_history
-from tff_re.sites.messages import unpack
+from tff_re.sites.masked_layout import require_sums
+from tff_re.sites.messages import Refused, unpack
+from tff_re.sites.program import Program
 from tff_re.sites.run import train_at_sites
 
 MASKS, SIMULATED = ("aggregation.secure=masks",), ("aggregation.secure=simulated",)
@@ -158,6 +164,39 @@ def test_what_needs_more_than_sums_is_refused_by_name(tmp_path, algorithm, keys,
     assert "\n" not in str(caught.value)
     assert not [1 for _, message, _ in federation.sent if unpack(message)[0]["kind"] == "masked"]
     federation.close()
+
+
+NUMBER = tff.FederatedType(np.float32, tff.CLIENTS)
+
+
+def secure_sum(value):
+    process = SecureSumFactory(8, 12, 1.0).create(np.float32)
+    return process.next(process.initialize(), value).result
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "line"),
+    [
+        (lambda value: named_sum("loss", value), None),
+        (secure_sum, None),
+        (lambda value: named_max("norms", value), "stage 0 .* takes a maximum or minimum over clients .'norms'"),
+        (lambda value: named_min("platforms", value), "maximum or minimum over clients .'platforms'"),
+    ],
+)
+def test_whether_partial_sums_are_added_is_tried_out(aggregate, line):
+    """A site tries it, too: it does not take the coordinator's word for it."""
+    program = Program(tff.federated_computation(lambda value: aggregate(value), NUMBER))
+    masks, programs, digests = recipe_of("fedavgs", *MASKS), {"train": program}, {"train": program.digest}
+    decisions = decisions_of()
+    if line is None:
+        require_sums(program)
+        decisions.computation(masks, programs, digests)
+        return
+    with pytest.raises(CompositionError, match=line):
+        require_sums(program)
+    with pytest.raises(Refused, match=line):
+        decisions.computation(masks, programs, digests)
+    decisions.computation(recipe_of("fedavgs"), programs, digests)
 
 
 def test_masks_are_for_sites(tmp_path, capsys):

@@ -320,4 +320,6 @@ def _named(question: protocol.Question | None) -> str:
     named = f"run {question.run[:8]} {question.kind}"
     if isinstance(question, protocol.Stage):
         named += f" {question.purpose} round {question.round} stage {question.stage}, {len(question.clients)} clients"
+    if isinstance(question, protocol.Masked | protocol.Roster):
+        named += f", attempt {question.attempt} of {', '.join(question.sites)}"
     return named
