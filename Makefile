@@ -71,7 +71,7 @@ hospitals: setup ## train at three hospitals over Flower, and compare with the s
 bench: setup ## measure time and memory; ARGS goes to the benchmarks
 	$(python) -m benchmarks $(ARGS)
 
-docs: setup ## build the pages as a site, strict, into build/site
+docs: ## build the pages as a site, strict, into build/site
 	@scripts/setup-docs
 	NO_MKDOCS_2_WARNING=1 .docs/bin/mkdocs build --quiet
 

@@ -8,8 +8,8 @@ from tff_re.cli.main import cli
 
 HEADER = """# Commands
 
-Made by `python scripts/commands.py > docs/commands.md` from what `--help` prints; a test checks it. `tff-re` is the same
-as `python -m tff_re.run`. Exit codes: 0, 2 for bad input (one line on standard error), 130 after Ctrl-C."""
+Made by `python scripts/commands.py > docs/commands.md` from what `--help` prints; a test checks it. `tff-re` is short
+for `python -m tff_re.run`. Exit codes: 0, 2 for bad input (one line on standard error), 130 after Ctrl-C."""
 
 
 def markdown() -> str:
