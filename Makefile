@@ -4,7 +4,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-data test-tools test-slow test-processors smoke notebooks notebooks-check hospitals bench lint format lock clean distclean
+.PHONY: help setup demo test test-data test-tools test-slow test-processors smoke notebooks notebooks-check hospitals bench docs lint format lock clean distclean
 
 python := .venv/bin/python
 PYTHON ?=
@@ -71,6 +71,10 @@ hospitals: setup ## train at three hospitals over Flower, and compare with the s
 bench: setup ## measure time and memory; ARGS goes to the benchmarks
 	$(python) -m benchmarks $(ARGS)
 
+docs: ## build the pages as a site, strict, into build/site
+	@scripts/setup-docs
+	NO_MKDOCS_2_WARNING=1 .docs/bin/mkdocs build --quiet
+
 lint: setup ## check style and format
 	$(python) -m ruff check .
 	$(python) -m ruff format --check .
@@ -84,7 +88,7 @@ lock: ## write both locks from setup.cfg; ARGS=--upgrade takes newer versions
 
 clean: ## remove caches and build files (keeps runs/ and .venv)
 	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
-	find . -name __pycache__ -not -path './.venv/*' -not -path './.flower/*' -not -path './.python/*' -not -path './.uv/*' -prune -exec rm -rf {} +
+	find . -name __pycache__ -not -path './.venv/*' -not -path './.flower/*' -not -path './.docs/*' -not -path './.python/*' -not -path './.uv/*' -prune -exec rm -rf {} +
 
-distclean: clean ## remove .venv, .flower, .python and .uv too
-	rm -rf .venv .flower .python .uv
+distclean: clean ## remove .venv, .flower, .docs, .python and .uv too
+	rm -rf .venv .flower .docs .python .uv

@@ -17,15 +17,15 @@ from tests.computations.cases import NUM_AT_SERVER, STEPS, case
 from tests.computations.toolbox import client, examples, model_weights, start_weights
 
 
-def _register_readme_algorithm():
-    """Registers README's algorithm, which no table, page or test names: it must pass the suites as it is."""
-    readme = (pathlib.Path(__file__).parents[2] / "README.md").read_text("utf-8")
-    (example,) = re.findall(r"^```python\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
+def _register_algorithm_of_the_page():
+    """Registers the algorithm of CONTRIBUTING.md, which no table and no test names: it must pass the suites."""
+    page = (pathlib.Path(__file__).parents[2] / "CONTRIBUTING.md").read_text("utf-8")
+    (example,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     if "fedavgm" not in algorithms.names():  # docs/notebooks/03_write_an_algorithm.md has a file of this name
-        exec(compile(example, "README.md", "exec"), {"__name__": "algorithm_of_the_readme"})
+        exec(compile(example, "CONTRIBUTING.md", "exec"), {"__name__": "algorithm_of_the_page"})
 
 
-_register_readme_algorithm()
+_register_algorithm_of_the_page()
 NAMES = algorithms.names()
 
 # A few epochs over small batches, and all that is kept from round to round in use.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import typing
+from collections import Counter
 from collections.abc import Collection
 
 import attrs
@@ -19,7 +20,14 @@ Made by `python -m tff_re.run recipes --keys`; a test checks it. A recipe is TOM
 these tables. `--set table.key=value` overrides any of them. A table `[client_model]`, with the keys of `[model]`, gives
 the clients a model of their own, which they keep from round to round; only algorithms that do not combine weights
 (`feded`) take it.
+
+A key that at least three algorithms or models have with the same default is listed once, and each of them links to it.
 """
+
+
+SHARING = ("algorithm", "model")
+SHARED_BY = 3
+"""A row that at least this many choices of a table in `SHARING` have is written once."""
 
 
 def markdown(algorithms: Collection[str] | None = None) -> str:
@@ -33,17 +41,41 @@ def markdown(algorithms: Collection[str] | None = None) -> str:
             lines += ["`name` chooses; the other keys are those of the choice.", ""]
         elif table.default is None and not table.required:
             lines += ["May be left out.", ""]
-        for name, cls in choices(section).items():
-            if section != "algorithm" or algorithms is None or name in algorithms:
-                lines += [f'### {section}.name = "{name}"', ""] if table.chooses else []
-                lines += _table(cls)
+        chosen = choices(section)
+        if section == "algorithm" and algorithms is not None:
+            chosen = {name: cls for name, cls in chosen.items() if name in algorithms}
+        lines += _choices(section, chosen) if table.chooses else _table(_rows(next(iter(chosen.values()))))
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _table(cls: type) -> list[str]:
-    if not keys(cls):
+def _choices(section: str, chosen: dict[str, type]) -> list[str]:
+    """A heading for each choice with its rows, after one table of the rows that several choices have."""
+    rows = {name: _rows(cls) for name, cls in chosen.items()}
+    users = Counter(row for of_choice in rows.values() for row in of_choice)
+    common: dict[str, str] = {}  # key -> the row that most choices have
+    for row, count in users.most_common():
+        if count >= SHARED_BY and section in SHARING:
+            common.setdefault(_key(row), row)
+    shared = [row for row in users if common.get(_key(row)) == row]
+    lines = [f"### Shared keys of {section}", "", *_table(shared)] if shared else []
+    for name, of_choice in rows.items():
+        lines += [f'### {section}.name = "{name}"', ""]
+        inherited = [f"`{_key(row)}`" for row in of_choice if row in shared]
+        if inherited:
+            lines += [f"[Shared keys](#shared-keys-of-{section}): {', '.join(inherited)}.", ""]
+        further = [row for row in of_choice if row not in shared]
+        lines += _table(further) if further or not inherited else []
+    return lines
+
+
+def _key(row: str) -> str:
+    return row.split("`")[1]
+
+
+def _table(rows: list[str]) -> list[str]:
+    if not rows:
         return ["No further keys.", ""]
-    return ["| key | type | range | default | meaning |", "| :-- | :-- | :-- | :-- | :-- |", *_rows(cls), ""]
+    return ["| key | type | range | default | meaning |", "| :-- | :-- | :-- | :-- | :-- |", *rows, ""]
 
 
 def _rows(cls: type, prefix: str = "") -> list[str]:
