@@ -142,6 +142,14 @@ def test_what_is_not_finished_is_begun_again(setup):
     assert done.returncode == 0 and calls[0] == "venv" and "compiled" in calls
 
 
+def test_the_environment_of_another_folder_is_not_replaced(setup, tmp_path):
+    (tmp_path / "of another").mkdir()
+    (setup.folder / ".venv").symlink_to(tmp_path / "of another")
+    done, calls = setup()
+    assert done.returncode == 1 and not calls and done.stderr.startswith("tff-re: .venv is a link")
+    assert done.stderr.count("\n") == 1 and not any((tmp_path / "of another").iterdir())
+
+
 @pytest.mark.parametrize("version", ["3.12", "3.13"])
 def test_a_newer_python_gets_the_lock_of_the_language_stack(version, setup):
     done, calls = setup(VERSION=version)
