@@ -34,8 +34,8 @@ def totals(monkeypatch):
         sums_of_attempt[self._name] = [np.array(array) for array in sums]
         return mask(self, run, question, sums)
 
-    def checked_total(self, stage, attempt, asked, answers):
-        arrays = total(self, stage, attempt, asked, answers)
+    def checked_total(self, stage, attempt, asked, answers, sums):
+        arrays = total(self, stage, attempt, asked, answers, sums)
         for index, array in enumerate(arrays):
             parts = [plain[attempt][site][index] for site in answers]
             if array.dtype.kind == "f":
@@ -117,6 +117,28 @@ def test_a_site_lost_after_others_opened_ends_the_run_with_a_line_and_is_waited_
     result = train(Disturbed(tmp_path / "three", disturb), tmp_path / "run 3", RECIPE, patience=patient)
     assert len(disturb.seen) == 2
     assert_same_weights(result.weights, undisturbed)
+
+
+def test_what_was_evaluated_without_a_site_is_evaluated_without_it_again(totals, tmp_path, monkeypatch):
+    """Other weights in the same round: sites open no total that differs by one site."""
+    monkeypatch.setattr("tff_re.sites.asking.FIRST_PAUSE", 0.0)
+    silent = []
+
+    def disturb(site, table, answer):
+        evaluates = table["kind"] == "masked" and table["purpose"] == "evaluate" and table["split"] == "test"
+        if site == "bonn" and evaluates and table["round"] == 2 and len(silent) < 1:
+            silent.append(site)
+            raise NoAnswer("site bonn does not answer")
+        return answer()
+
+    once = Patience(stage_seconds=5, retry_seconds=0.0, quorum=0.6)
+    federation = Disturbed(tmp_path / "sites", disturb)
+    keys = ("choice.dev_share=0.3", "choice.dev_unit=document", "choice.metric=accuracy")
+    train(federation, tmp_path / "run", recipe_of("fedavgs", *KEYS, *keys), patience=once)
+    of_round = [unpack(message)[0] for site, message, _ in federation.sent if unpack(message)[0]["kind"] == "masked"]
+    asked = [t["sites"] for t in of_round if t["purpose"] == "evaluate" and t["split"] == "test" and t["round"] == 2]
+    assert silent and asked == [[*NAMES]] * 2 + [["aachen", "celle"]] * 2, "bonn had answered again in between"
+    assert (NAMES, ("aachen", "celle")) in totals
 
 
 @pytest.mark.parametrize("step", ["masked", "roster", "open"])

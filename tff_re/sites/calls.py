@@ -91,6 +91,8 @@ class Call:
           WorkerDied: sites were lost, and the call has to be repeated; TooFewAnswers: with other clients.
         """
         self._left_out = self._lost()
+        if self._opening is not None and (roster := self._opening.roster_of(self._sums)):
+            self._left_out |= self._clients_at.keys() - set(roster)
         while True:
             taking_part = OrderedDict((s, n) for s, n in self._clients_at.items() if s not in self._left_out)
             try:
@@ -225,7 +227,7 @@ class Call:
     ) -> list[object]:
         """The total of masked sums, as values."""
         self._require_two(answers)
-        arrays = self._opening.total(stage, attempt, asked, answers)
+        arrays = self._opening.total(stage, attempt, asked, answers, self._sums)
         numbers = [number for site in answers for number in self._clients_at[site]]
         try:
             return checked(scope, stage, arrays, dataclasses.replace(self._bounds(numbers), sites=1))
@@ -234,6 +236,11 @@ class Call:
                 f"round {self._round}: the total over {', '.join(answers)} cannot be: {error}; masks hide which site "
                 "sent what, so look at each site's log"
             ) from None
+
+    @property
+    def _sums(self) -> tuple:
+        """See `Opening.roster_of`."""
+        return self._purpose, self.split, self._round
 
     def _require_two(self, sites: Collection[str]) -> None:
         if len(sites) < 2:

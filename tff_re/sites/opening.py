@@ -28,11 +28,19 @@ class Opening:
 
     def __init__(self, sites: Sites, run: str):
         self._sites, self._run, self._newest = sites, run, 0
+        self._rosters: dict[tuple, tuple[str, ...]] = {}
 
     def next_attempt(self) -> int:
         """A number that grows, also over restarts of the coordinator: of the clock, in milliseconds."""
         self._newest = max(self._newest + 1, time.time_ns() // 1_000_000)
         return self._newest
+
+    def roster_of(self, sums: tuple) -> tuple[str, ...] | None:
+        """The sites over which a total of these sums was opened before; sites open no other one. None: there is none.
+
+        `sums`: (purpose, split, round), as sites tell sums apart.
+        """
+        return self._rosters.get(sums)
 
     def fits(self, stage: SiteStage, answer: protocol.MaskedAnswer) -> bool:
         """Whether a site's masked sums have the types and shapes of a stage's."""
@@ -41,7 +49,12 @@ class Opening:
         return same_number and all(layout.fits(array) for layout, array in zip(layouts, answer.arrays, strict=True))
 
     def total(
-        self, stage: SiteStage, attempt: int, asked: Sequence[str], answers: Mapping[str, protocol.MaskedAnswer]
+        self,
+        stage: SiteStage,
+        attempt: int,
+        asked: Sequence[str],
+        answers: Mapping[str, protocol.MaskedAnswer],
+        sums: tuple,
     ) -> list[np.ndarray]:
         """The arrays of the stage's sums over the sites that answered.
 
@@ -50,6 +63,7 @@ class Opening:
           attempt: of the questions.
           asked: all sites that were asked.
           answers: in the sites' order; they fit.
+          sums: see `roster_of`.
 
         Raises:
           SitesFailed: sites were lost before the total was open.
@@ -60,6 +74,7 @@ class Opening:
         ways = {"run": self._run, "attempt": attempt, "sites": roster}
         signed = self._ask(dict.fromkeys(roster, protocol.Roster(**ways)))
         signatures = np.stack([signed[site].signature for site in roster])
+        self._rosters[sums] = roster
         opened = self._ask(dict.fromkeys(roster, protocol.Open(**ways, signatures=signatures)))
         lost = [site for site in asked if site not in roster]
         if bad := [site for site in roster if len(opened[site].shared_keys) != len(lost)]:
