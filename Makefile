@@ -4,7 +4,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-data test-tools test-slow test-processors smoke notebooks notebooks-check hospitals bench docs lint format lock clean distclean
+.PHONY: help setup demo test test-data test-tools test-slow test-processors smoke notebooks notebooks-check hospitals bench docs package lint format lock clean distclean
 
 python := .venv/bin/python
 PYTHON ?=
@@ -74,6 +74,9 @@ bench: setup ## measure time and memory; ARGS goes to the benchmarks
 docs: ## build the pages as a site, strict, into build/site
 	@scripts/setup-docs
 	NO_MKDOCS_2_WARNING=1 .docs/bin/mkdocs build --quiet
+
+package: setup ## build sdist and wheel, and install the wheel into a clean environment
+	@.ci/package
 
 lint: setup ## check style and format
 	$(python) -m ruff check .

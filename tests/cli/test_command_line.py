@@ -167,7 +167,7 @@ def test_predict_reads_standard_input(capsys, trained, monkeypatch):
     assert typed.code == 0 and typed.out == as_arguments.out and len(predicted(typed.out)) == 4
     assert SECRET not in typed.out and SECRET not in typed.err
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
-    refusal(command(capsys, "predict", trained.run / "export"), "there is no text", "standard input")
+    refusal(command(capsys, "predict", trained.run / "export"), "no text given", "stdin")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"abc\xff\xfe\n"), "utf-8"))
     refusal(command(capsys, "predict", trained.run / "export"), "text number 1 is not UTF-8 at byte 3")
     typed = command(capsys, "predict", trained.run / "export", f"{SECRET}\ud800")

@@ -223,7 +223,7 @@ def test_the_command_writes_tables_and_says_what_a_gain_is(compared, capsys, tmp
     typed = command(capsys, "compare", "--suite", compared.folder / "suite.toml", "--out", compared.out, "--resume")
     assert typed.code == 0 and typed.err == ""
     text = " ".join(typed.out.split())
-    assert f"a page to read and hand on: report {compared.out}" in text
+    assert f"shareable HTML report: report {compared.out}" in text
     assert f"{METHOD} against {BASELINE}: " in text and f"The control '{CONTROL}' alone brings" in text
     with open(compared.out / "comparison.csv", newline="", encoding="utf-8") as file:
         rows = {row["algorithm"]: row for row in csv.DictReader(file)}

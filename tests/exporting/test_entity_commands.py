@@ -169,7 +169,7 @@ def test_what_does_not_fit(capsys, export, notes, tmp_path, monkeypatch):
     (tmp_path / "empty.jsonl").write_bytes(b"")
     refusal(command(capsys, "predict", export, "--file", tmp_path / "empty.jsonl"), "empty.jsonl: has no texts")
     (tmp_path / "empty.txt").write_bytes(b"")
-    refusal(command(capsys, "predict", export, "--file", tmp_path / "empty.txt"), "there is no text")
+    refusal(command(capsys, "predict", export, "--file", tmp_path / "empty.txt"), "no text given")
     from tests.exports_for_tests import export_of
 
     monkeypatch.undo()

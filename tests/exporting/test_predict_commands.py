@@ -109,7 +109,7 @@ def test_what_does_not_fit(capsys, exported, tmp_path):
     refusal(command(capsys, "predict", exported, "--file", missing), f"{missing}: no such file")
     refusal(command(capsys, "predict", exported, GOOD, "--file", missing), "texts are given twice")
     (tmp_path / "empty").write_bytes(b"")
-    refusal(command(capsys, "predict", exported, "--file", tmp_path / "empty"), "there is no text")
+    refusal(command(capsys, "predict", exported, "--file", tmp_path / "empty"), "no text given")
     refusal(command(capsys, "evaluate", exported), "is an export; give the file to score it on by --file")
     typed = command(capsys, "evaluate", exported, "--file", missing)
     refusal(typed, "does not say what data set it was trained on; give --dataset")

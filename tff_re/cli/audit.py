@@ -22,7 +22,7 @@ from tff_re.cli.display import console, say, say_written
     "--parts",
     default="words,membership,canaries,artefacts",
     show_default=True,
-    help="What is looked at, with commas between.",
+    help="Comma-separated parts of the audit.",
 )
 @click.option(
     "--canaries",
@@ -38,7 +38,7 @@ from tff_re.cli.display import console, say, say_written
     show_default=True,
     help="Shadow models to train; 0: none.",
 )
-@click.option("--seed", type=click.IntRange(min=0), help="Of what the audit draws and trains [default: the run's].")
+@click.option("--seed", type=click.IntRange(min=0), help="Seed of the audit's draws and training [default: the run's].")
 @options.path_option("--out", help="Folder of the report [default: audit in the run's folder].")
 @options.data
 @options.trust

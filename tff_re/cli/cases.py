@@ -33,7 +33,7 @@ def _pair(context, parameter, text):
     type=click.IntRange(min=1),
     default=20,
     show_default=True,
-    help="How many sentences of a fact to show, those of most weight.",
+    help="Sentences to show per fact, by weight.",
 )
 @click.option("--show-text", is_flag=True, help="Show the sentences (they may be patients').")
 @options.path_option("--out", help="A CSV file to write: all sentences, without texts.")

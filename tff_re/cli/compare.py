@@ -20,7 +20,7 @@ def _seeds(context, parameter, text):
     try:
         seeds = tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise UserError(f"--seeds {text}: must be whole numbers with commas between, e.g. 0,1,2") from None
+        raise UserError(f"--seeds {text}: must be comma-separated integers, e.g. 0,1,2") from None
     if min(seeds) < 0 or len(set(seeds)) != len(seeds):
         raise UserError(f"--seeds {text}: must be different and not negative")
     if max(seeds) >= SEEDS:
@@ -93,7 +93,7 @@ def run_and_show(suite, out: Path, **where) -> None:
     for line in report.text:
         console.print(line, highlight=False)
     say_written(report.files)
-    say(f"a page to read and hand on: report {out}")
+    say(f"shareable HTML report: report {out}")
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from tff_re.cli.display import console
 @click.command(epilog=options.example("python -m tff_re.run datasets --data ~/corpora"))
 @options.data
 def datasets(data):
-    """List the data sets, and which of their files are there."""
+    """List the data sets and which of their files exist."""
     from datasets.catalogue import DATA_SETS, files_there
 
     table = Table(title="data sets (+ file is there, - is not)", show_lines=True)

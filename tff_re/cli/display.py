@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # it imports TensorFlow, before which the limits of the shell
 
 
 class Terminal(Console):
-    """Where the reader of a pipe has gone (`train … | head -1`), the work goes on in silence to its end."""
+    """Where the reader of a pipe has gone (`train … | head -1`), the work continues in silence to its end."""
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
@@ -43,7 +43,7 @@ def say_written(files) -> None:
 
 
 def metrics_table(title: str, metrics: dict[str, float], trivial: dict[str, dict[str, float]] | None = None) -> Table:
-    """The metrics, and beside them those of models that give every example one class."""
+    """The metrics, and next to them those of models that give every example one class."""
     table = Table(title=title)
     table.add_column("metric")
     table.add_column("value", justify="right")

@@ -26,7 +26,7 @@ from tff_re.cli.display import say
 @click.option("--tflite", is_flag=True, help="Write model.tflite too: encoded inputs, weights in 8 bits.")
 @click.option("--onnx", is_flag=True, help="Write model.onnx too: encoded inputs, the tokenizer next to it.")
 @click.option("--huggingface", is_flag=True, help="Write a folder of the encoder too that transformers loads.")
-@click.option("--adapter-only", is_flag=True, help="Write the adapter alone, as safetensors [default: RUN/adapter].")
+@click.option("--adapter-only", is_flag=True, help="Write only the adapter, as safetensors [default: RUN/adapter].")
 @options.last
 @options.data
 @options.trust

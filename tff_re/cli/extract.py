@@ -68,7 +68,7 @@ def _two(value: str, separator: str, option: str, example: str) -> tuple[str, st
     type=click.Choice(["documents", "sentences"]),
     default="documents",
     show_default=True,
-    help="What the recogniser reads at once.",
+    help="What the recogniser reads in one call.",
 )
 @options.path_option("--graph", help="Write the graph of the facts: a file .graphml, or a folder for GraphML and CSV.")
 @options.path_option(

@@ -56,7 +56,7 @@ def cli(context):
 
 
 def _refuse_other_datasets() -> None:
-    """`datasets` is also the name of a Hugging Face package, which would be imported in place of ours or beside it."""
+    """`datasets` is also the name of a Hugging Face package, which would be imported instead of ours."""
     with contextlib.suppress(metadata.PackageNotFoundError):
         metadata.version("datasets")
         raise UserError(
@@ -68,7 +68,7 @@ def _refuse_other_datasets() -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Runs a command; returns its exit code: 0, 2 for bad input with one line on standard error, 130 for Ctrl-C.
 
-    Where the reader of standard output goes (a pipe into head), the command goes on in silence to its end.
+    Where the reader of standard output goes (a pipe into head), the command continues in silence to its end.
     """
     be_quiet()
     collect_garbage_seldom()

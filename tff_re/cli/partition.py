@@ -1,4 +1,4 @@
-"""`partition`: which client would hold what."""
+"""`partition`: which client holds which examples."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tff_re.cli.display import console, say_written
 @options.seed
 @options.path_option("--out", help="Folder for partition.json, the table and the heatmap.")
 def partition(recipe, overrides, data, trust, seed, out):
-    """Show which client would hold what under RECIPE; nothing is trained."""
+    """Show which client holds which examples under RECIPE, without training."""
     from tff_re import api
 
     data_paths = api.data_paths(data, trust)

@@ -41,14 +41,14 @@ from tff_re.tasks.sizes import require_limits
 @click.option("--head-type", help="Type of the first mention, for a model that reads types.")
 @click.option("--tail-type", help="Type of the second mention.")
 @click.option("--dataset", help="For files: the data set whose form the file has [default: the run's].")
-@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each text in place of a table.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON per text instead of a table.")
 @click.option("--format", "entity_format", type=click.Choice(FORMATS), help="Of entities: what to print or write.")
 @options.path_option("--out", help="Of entities: the file to write, of brat the folder [default: print].")
 @options.path_option("--html", help="Of entities: write a page with the texts and their entities highlighted.")
 @click.option(
     "--show-text",
     is_flag=True,
-    help="Show the texts beside their labels, and the names of a pair of entities (they may be patients').",
+    help="Show the texts next to their labels, and the names of entities (they may be patients').",
 )
 @click.option(
     "--trust", is_flag=True, help="Load an export that was changed, or whose graph has operations that are not allowed."
@@ -209,7 +209,7 @@ class _Source:
         """All of `lines`. UserError if there is none."""
         lines = list(self.lines(arguments))
         if not lines:
-            raise UserError("there is no text: give it behind the folder, by --file, or a line each on standard input")
+            raise UserError("no text given: pass it after the folder, with --file, or one per line on stdin")
         return lines
 
     def raise_first(self, results: Sequence[Any]) -> None:

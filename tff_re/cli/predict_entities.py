@@ -179,7 +179,7 @@ def _table(results: Sequence[RecognisedText | UserError], show_text: bool) -> Ta
 
 
 def _highlighted(text: RecognisedText, types: Sequence[str]) -> Text:
-    """A text for the terminal, its entities in a colour of their type, behind its id."""
+    """A text for the terminal, its entities in a colour of their type, after its id."""
     parts: list[Any] = [Text(f"{text.text_id}: ", "bold")]
     done = 0
     for entity in text.entities:

@@ -14,7 +14,7 @@ from tff_re.recipes.reading import read_toml, shipped, suites
 @click.command(epilog=options.example("python -m tff_re.run recipes"))
 @click.option("--keys", is_flag=True, help="Show every key of a recipe, its default and its meaning, as Markdown.")
 def recipes(keys):
-    """List the recipes and suites that come with the project."""
+    """List the shipped recipes and suites."""
     if keys:
         from tff_re.recipes.keys import markdown
 

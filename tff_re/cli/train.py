@@ -92,7 +92,7 @@ def train(recipe, overrides, out, seed, sites, quorum, stage_seconds, retry_seco
             say(f"  not covered: {line}")
     if result.stopped is not None:
         say(result.stopped)
-    page = f"a page to read and hand on: report {out}"
+    page = f"shareable HTML report: report {out}"
     if (out / "model.keras").exists():
         files = "metrics.csv, plots, model.keras, TensorBoard"
         say(f"written: {out} ({files}; export it with: export {out}; {page})")
