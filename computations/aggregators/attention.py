@@ -145,7 +145,9 @@ def _exponent(score, largest):
 
 
 def _below_bound(norms, bound):
-    """e^(s - S) with s = min(norm, S), and this times what shrinks an update to the norm s; zero for a client that does
+    """e^(s - S) with s = min(norm, S), and this times what shrinks an update to the norm s.
+
+    It is zero for a client that does
     not count."""
     counts, bound = tf.math.is_finite(norms), tf.cast(bound, norms.dtype)
     norms = tf.where(counts, norms, tf.zeros_like(norms))

@@ -205,7 +205,10 @@ def _secure_sums(options: AggregationOptions, modulus: int) -> tuple[SecureSumFa
 
 
 def _without_maximum(factory: Factory, options: AggregationOptions) -> Factory:
-    """Attention with `secure_norm` in place of the largest norm, if it is set; other aggregators take none."""
+    """Attention with `secure_norm` in place of the largest norm, if it is set.
+
+    Other aggregators take none.
+    """
     if not isinstance(factory, AttentionFactory):
         if options.secure_norm is not None:
             raise CompositionError(

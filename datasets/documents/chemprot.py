@@ -11,7 +11,9 @@ from datasets.relations.chemprot_release import read_documents, read_relations, 
 
 
 def read_chemprot_documents(path: PathLike, *, label: str = "groups", annotated: bool = True) -> tuple[Document, ...]:
-    """The abstracts of a split, in the file's order; each mention is an entity of its own, with its id, e.g. ``T1``.
+    """The abstracts of a split, in the file's order.
+
+    Each mention is an entity of its own, with its id, e.g. ``T1``.
 
     Args:
       path: One of the split's files; the others are next to it. Abstracts are enough if not `annotated`.

@@ -43,7 +43,8 @@ def _two(value: str, separator: str, option: str, example: str) -> tuple[str, st
 )
 @options.path_option("--entities", required=True, help="The export that recognises entities.")
 @options.path_option(
-    "--relations", help="The export that classifies relations, in sentences or documents; without: mentions only."
+    "--relations",
+    help="The export that classifies relations, in sentences or documents (without it, only mentions are written).",
 )
 @options.path_option(
     "--file", help="The documents: .txt, .jsonl or .pubtator, also with .gz, or a folder of such files."
@@ -81,7 +82,7 @@ def _two(value: str, separator: str, option: str, example: str) -> tuple[str, st
 @options.path_option(
     "--evaluate",
     "gold",
-    help="Score the extraction on this file, in PubTator's form or that of --dataset; write nothing.",
+    help="Score the extraction on this file, in PubTator's form or that of --dataset, and write nothing.",
 )
 @click.option(
     "--trust",

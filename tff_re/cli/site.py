@@ -74,7 +74,7 @@ def site(file, digest, key, mask_key, ledger, overrides):
 
 
 def _print_key(config, *, masks: bool) -> None:
-    """The line of this site in the others' [sites] or [mask_keys]; makes the key where there is none."""
+    """The line of this site in the others' [sites] or [mask_keys], and make the key if there is none."""
     from tff_re.sites.keys import make_key, mask_key, public_text
 
     path, table = config.path(config.options.key), "mask_keys" if masks else "sites"

@@ -1,4 +1,4 @@
-"""Where a sweep goes on when its best setting lies at the edge of what was listed."""
+"""Where a sweep continues when its best setting lies at the edge of what was listed."""
 
 from __future__ import annotations
 

@@ -108,19 +108,28 @@ class Table:
         return next(row for row in self.rows if row.algorithm == algorithm)
 
     def difference(self, method: str, baseline: str, metric: str, which: str) -> Difference | None:
-        """Of two rows' `which` ('best' or 'final') values; None where they share no seed or one lacks the metric."""
+        """Of two rows' `which` ('best' or 'final') values.
+
+        Returns None where they share no seed or one lacks the metric.
+        """
         ours, theirs = (self.row(name).metrics.get(metric) for name in (method, baseline))
         return None if ours is None or theirs is None else ours.difference(theirs, which)
 
     def room(self, baseline: str, metric: str, which: str) -> float | None:
-        """What the best of the pooled and oracle rows has on a row; None without such a row."""
+        """What the best of the pooled and oracle rows has on a row.
+
+        Returns None without such a row.
+        """
         names = [row.algorithm for row in self.rows if row.role in ("pooled", "oracle") and row.algorithm != baseline]
         rooms = [d.mean for name in names if (d := self.difference(name, baseline, metric, which)) is not None]
         higher = self.row(baseline).metrics[metric].higher_is_better if rooms else True
         return (max if higher else min)(rooms, default=None)
 
     def contrast(self, gain: PublishedGain, which: str) -> Contrast | None:
-        """A published gain to be judged; None where the rows share no seed."""
+        """A published gain to be judged.
+
+        Returns None where the rows share no seed.
+        """
         difference = self.difference(gain.method, gain.baseline, gain.metric, which)
         if difference is None:
             return None

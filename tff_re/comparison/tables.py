@@ -28,7 +28,9 @@ ON_TEST = "(on test)"
 
 
 def comparison_markdown(table: Table) -> str:
-    """A Markdown table, a row an algorithm; differences are to the table's baseline.
+    """A Markdown table, a row an algorithm.
+
+    Differences are to the table's baseline.
 
     With more than two metrics the differences of each are a table of their own, without the rows that have none.
     """

@@ -1,4 +1,7 @@
-"""Writes the tables of a comparison from values.csv and values.json; imports no TensorFlow."""
+"""Writes the tables of a comparison from values.csv and values.json.
+
+Imports no TensorFlow.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,10 @@ def stem_of(table: Table) -> str:
 
 
 def write_csv(table: Table, out: Path) -> Path:
-    """Writes a table's numbers; returns the file."""
+    """Writes a table's numbers.
+
+    Returns the file.
+    """
     path = out / f"{stem_of(table)}.csv"
     comparison_csv(path, table)
     return path
@@ -78,7 +84,10 @@ def show(table: Table, tables: list[Any], markdown: list[str], text: list[str]) 
 
 
 def explain(values: Sequence[Value], facts: Mapping[str, Any], markdown: list[str], text: list[str]) -> list[str]:
-    """Adds a sentence on the share of the server's step for each [[gain]] of the suite; returns the sentences."""
+    """Adds a sentence on the share of the server's step for each [[gain]] of the suite.
+
+    Returns the sentences.
+    """
     best = best_values(values, facts)
     sentences = [explain_gain(GainOptions(**gain), best) for gain in facts["explained"]]
     if sentences:

@@ -227,7 +227,10 @@ def _finish(
 
 
 def notes_of_documents(counts: Mapping[str, int], unit: Unit) -> list[str]:
-    """Notes from counts of documents `SKIPPED`, `CUT` or without text; `unit` is the pipeline's."""
+    """Notes from counts of documents `SKIPPED`, `CUT` or without text.
+
+    `unit` is the pipeline's.
+    """
     remedies = {CUT: _REMEDY_OF_CUT if unit == "documents" else ""}
     return [
         counted(counts[what], "document", f" {what}{remedies.get(what, '')}")

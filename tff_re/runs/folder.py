@@ -197,7 +197,10 @@ def environment() -> dict:
 
 
 def _processor() -> str:
-    """The model of the processor, as Linux names it; elsewhere what Python knows."""
+    """The model of the processor, as Linux names it.
+
+    Elsewhere what Python knows.
+    """
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
             if line.startswith("model name"):

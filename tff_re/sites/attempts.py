@@ -1,4 +1,7 @@
-"""What a site has sent masked, signed and opened in a run; what it allows of it is in `decisions`."""
+"""What a site has sent masked, signed and opened in a run.
+
+What it allows of it is in `decisions`.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,10 @@ class Attempts:
     """
 
     def __init__(self, content: bytes | None = None):
-        """Of `to_json`; None: nothing was asked for."""
+        """Of `to_json`.
+
+        None if nothing was asked for.
+        """
         table = {} if content is None else json.loads(content)
         newest = table.get("newest")
         self.newest: Attempt | None = None if newest is None else Attempt(**newest)

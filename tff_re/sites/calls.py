@@ -111,7 +111,10 @@ class Call:
                 raise WorkerDied(lines, pid=None, log_path=None) from None
 
     def _go_on_without(self, failed: dict[str, str]) -> bool:
-        """Leaves sites out of the call, with the reason of each; whether the others are enough."""
+        """Leaves sites out of the call, with the reason of each.
+
+        Whether the others are enough.
+        """
         self._left_out |= failed.keys()
         enough = self._are_enough(self._clients_at.keys() - self._left_out)
         if enough:
@@ -139,7 +142,10 @@ class Call:
         return sum(len(self._clients_at[site]) for site in sites)
 
     def _attempt(self, sites: OrderedDict[str, list[int]]):
-        """The result over these sites, of which those are taken off that are left out; raises SitesFailed."""
+        """The result over these sites, of which those are taken off that are left out.
+
+        Raises SitesFailed.
+        """
         server: dict[object, object] = {CANCELLATION: Cancellation()}
 
         def argument(step: Step):
@@ -155,7 +161,9 @@ class Call:
         return self._program.result(result, self._program.result_type)
 
     def _stage(self, stage: SiteStage, sites: OrderedDict[str, list[int]], scope: Scope) -> list[object]:
-        """The stage's sums over the sites; takes sites off `sites` whose answers to the first stage are late, and, if
+        """The stage's sums over the sites.
+
+        Takes sites off `sites` whose answers to the first stage are late, and, if
         sums are masked, that are lost in it: their masks are opened.
 
         Raises SitesFailed.

@@ -36,7 +36,9 @@ class Opening:
         return self._newest
 
     def roster_of(self, sums: tuple) -> tuple[str, ...] | None:
-        """The sites over which a total of these sums was opened before; sites open no other one. None: there is none.
+        """The sites over which a total of these sums was opened before.
+
+        Sites open no other one. None: there is none.
 
         `sums`: (purpose, split, round), as sites tell sums apart.
         """

@@ -327,7 +327,7 @@ class Stage(Question):
 
 @attrs.frozen(kw_only=True, eq=False)
 class MaskedAnswer(StageAnswer):
-    """The sums over the clients as numbers modulo powers of two, masked; see `tff_re.sites.masks`."""
+    """The sums over the clients as numbers modulo powers of two, masked (`tff_re.sites.masks`)."""
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -98,7 +98,7 @@ def sums_are_masked(recipe: Recipe) -> bool:
 
 
 def _largest_size(recipe: Recipe, examples: int) -> float:
-    """The most that a client with so many examples says of its local steps to FedNova's server."""
+    """The most that a client with this number of examples says of its local steps to FedNova's server."""
     options = recipe.algorithm
     batches = max(math.ceil(examples / (options.get("batch_size") or examples)), 1)
     steps = options.get("local_steps") or (options.get("local_epochs") or 1) * batches
