@@ -33,6 +33,12 @@ def words_of(bits: int) -> str:
     return f"words_of_{bits}_bits"
 
 
+def words_bits(name: str | None) -> int | None:
+    """The bits of an entry that `words_of` names; None for another name."""
+    match = _WORDS.fullmatch(name or "")
+    return None if match is None else int(match[1])
+
+
 def type_bytes(type_spec: tff.Type, *, rows: int | None = None) -> int:
     """Size of a value of a TFF type; an entry named by `words_of` counts by its words' bits, packed.
 
@@ -47,9 +53,9 @@ def type_bytes(type_spec: tff.Type, *, rows: int | None = None) -> int:
         return type_bytes(type_spec.member, rows=rows)
     if isinstance(type_spec, tff.StructType):
         return sum(
-            math.ceil(_numbers(member) * int(words[1]) / 8) if words else type_bytes(member, rows=rows)
+            math.ceil(_numbers(member) * bits / 8) if bits else type_bytes(member, rows=rows)
             for name, member in tff.structure.iter_elements(type_spec)
-            for words in [_WORDS.fullmatch(name or "")]
+            for bits in [words_bits(name)]
         )
     if isinstance(type_spec, tff.TensorType):
         dtype = np.dtype(type_spec.dtype)

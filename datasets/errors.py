@@ -56,6 +56,12 @@ def named(kind: str, identifier: object, position: int | None = None) -> str:
     return kind if position is None else f"{kind} number {position}"
 
 
+def counted(count: int, noun: str, rest: str = "") -> str:
+    """A number with its noun: ``1 document``, ``2 entities``, ``3 documents without text``."""
+    nouns = noun if count == 1 else f"{noun.removesuffix('y')}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{count} {nouns}{rest}"
+
+
 def nearest(name: str, valid) -> str:
     """ "did you mean 'x'?" for the nearest valid name, else the list of the valid names."""
     import difflib

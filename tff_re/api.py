@@ -20,8 +20,8 @@ from tff_re.tasks.sizes import require_limits
 
 if TYPE_CHECKING:
     from tff_re.auditing.audit import Audit
-    from tff_re.comparison.report import Report
     from tff_re.comparison.suite import Suite
+    from tff_re.comparison.write_tables import Report
     from tff_re.exporting.kinds.entities import EntityPredictor, RecognisedText
     from tff_re.exporting.predictors import ExportedModel, Score
     from tff_re.extraction.evaluation import Evaluation
@@ -334,11 +334,12 @@ def score(
 
 def extract(
     entities: PathLike | EntityRecogniser,
-    relations: PathLike | ExportedModel,
+    relations: PathLike | ExportedModel | None,
     file: PathLike,
     out: PathLike,
     *,
     lines: bool = False,
+    dataset: str | None = None,
     pubtator: PathLike | None = None,
     graph: PathLike | None = None,
     html: PathLike | None = None,
@@ -353,10 +354,11 @@ def extract(
 
     Args:
       entities: the export that recognises entities, or a model that does.
-      relations: the export that classifies pairs in sentences or in documents.
+      relations: the export that classifies pairs in sentences or in documents; None: write each document's mentions.
       file: .txt, .jsonl or .pubtator, also with .gz; or a folder of such files.
       out: where to write the facts.
       lines: whether each line of a .txt is a document.
+      dataset: the data set in whose form the file is; the ending says the form if not given.
       pubtator: also write all texts with mentions and facts to this file; needs `show_text`.
       graph: also write the graph of the facts: a file .graphml, or a folder for GraphML and CSV.
       html: also write an HTML page of the first documents; needs `show_text`.
@@ -380,8 +382,10 @@ def extract(
     from tff_re.runs.folder import permissions
 
     paths = (None if path is None else Path(path) for path in (out, pubtator, graph, html))
-    outputs, source = Outputs(*paths, show_text=show_text), Source(Path(file), lines)
-    models = (_named_model(model, trust) for model in (entities, relations))
+    outputs, source = Outputs(*paths, show_text=show_text), Source(Path(file), lines, dataset)
+    if relations is None and graph is not None:
+        raise UserError("the graph is of relations; give an export of relations, or leave the graph out")
+    models = (None if model is None else _named_model(model, trust) for model in (entities, relations))
     set_up = SetUp.make(*models, **steps)
     ways = {"resume": resume, "overwrite": overwrite, "on_batch": on_batch, "page_of": extraction_page}
     ways |= {"settings": set_up.settings, "exports": set_up.exports, "notes": set_up.notes}
@@ -394,21 +398,25 @@ def evaluate_extraction(
     relations: PathLike | ExportedModel,
     gold: PathLike,
     *,
+    dataset: str | None = None,
     trust: bool = False,
     on_batch: Callable[[int], None] = lambda documents: None,
     **steps: Any,
 ) -> Evaluation:
     """Scores an extraction on gold documents: entities, relations on gold mentions, relations from the raw text.
 
-    `gold` is a file in PubTator's form; the other arguments and the errors are those of `extract`.
+    `gold` is a file in PubTator's form, or in that of `dataset`; the other arguments and the errors are those of
+    `extract`.
     """
     require_limits()
-    from datasets.documents.pubtator import read_pubtator
     from tff_re.extraction.evaluation import evaluate
     from tff_re.extraction.set_up import SetUp
+    from tff_re.extraction.sources import gold_documents
 
-    documents = read_pubtator(gold)
-    set_up = SetUp.make(_named_model(entities, trust), _named_model(relations, trust), **steps)
+    models = _named_model(entities, trust), _named_model(relations, trust)
+    label = (getattr(models[1][0], "description", {}).get("details") or {}).get("label")
+    documents = gold_documents(Path(gold), dataset, label)
+    set_up = SetUp.make(*models, **steps)
     return evaluate(set_up.pipeline(os.urandom(32)), documents, on_batch)
 
 

@@ -17,7 +17,8 @@ _BETWEEN = and_(gt(0), lt(1))
 
 _NEEDS = {
     **dict.fromkeys(
-        ("secure_bits", "secure_modulus_bits", "secure_bound", "secure_quantile"), ("secure", ("simulated",))
+        ("secure_bits", "secure_modulus_bits", "secure_bound", "secure_quantile", "secure_norm"),
+        ("secure", ("simulated", "masks")),
     ),
     "top_share": ("compression", ("top_k",)),
 }
@@ -48,7 +49,8 @@ def aggregation_options() -> type:
 class AggregationOptions:
     """Attributes:
     secure: `simulated`: clients' numbers are clipped, rounded and added modulo a power of two as secure sums would add
-      them. A simulation: it protects nothing.
+      them. A simulation: it protects nothing. `masks`, across sites only: the same numbers, and each site adds masks
+      that cancel in the total, so that nobody sees a site's own sums.
     secure_bits: b, of a number that enters a secure sum: it is rounded to the nearest of 2^b - 1 values from
       -secure_bound to secure_bound.
     secure_modulus_bits: m, secure sums are modulo 2^m, and a client sends m bits a number; not set: as few as the
@@ -56,6 +58,8 @@ class AggregationOptions:
     secure_bound: numbers of an update are clipped to it, from below and above; with secure_quantile the bound of the
       first round.
     secure_quantile: the bound follows this quantile of the clients' largest numbers; not set: it is fixed.
+    secure_norm: attention takes this constant in place of the clients' largest norm, and shrinks updates of larger
+      norms to it; not set: the largest norm leaves the clients, which `masks` refuses.
     compression: of what a client sends to the aggregator. `stochastic_8bit`: 8 bits a number, between the least and the
       greatest of its tensor, rounded at random without bias; `top_k`: of each tensor the numbers of the largest sizes,
       and the client adds the rest to its next update (error feedback).
@@ -70,11 +74,12 @@ class AggregationOptions:
     zeroing_factor: see zeroing_quantile.
     """
 
-    secure: Literal["none", "simulated"] = "none"
+    secure: Literal["none", "simulated", "masks"] = "none"
     secure_bits: int = field(default=20, validator=and_(ge(2), le(32)))
     secure_modulus_bits: int | None = field(default=None, validator=optional(and_(ge(2), le(62))))
     secure_bound: float = field(default=1.0, validator=BOUND)
     secure_quantile: float | None = field(default=None, validator=optional(_BETWEEN))
+    secure_norm: float | None = field(default=None, validator=optional(BOUND))
     compression: Literal["none", "stochastic_8bit", "top_k"] = "none"
     top_share: float = field(default=0.1, validator=and_(gt(0), le(1)))
     rule: str | None = None
@@ -152,16 +157,23 @@ class AggregationOptions:
         return tuple(notes)
 
     def _notes_on_sums(self) -> tuple[str, ...]:
-        if self.secure == "simulated":
+        if self.secure != "none":
             words = f"{self.secure_bits} bits and so many more as the sum over a round's clients needs"
             if self.secure_modulus_bits is not None:
                 words = f"{self.secure_modulus_bits} bits"
+            counted = f"bytes up count a number of an update as {words}, packed"
+            if self.secure == "masks":
+                return (
+                    "sums of sites are masked: the coordinator opens their total, and no site's own sums; updates are "
+                    "clipped and rounded for it",
+                    f"{counted}; on the way it has 4 bytes, or 8 with more than 32 bits, and any other number 16",
+                )
             return (
                 "a simulation of secure sums, which protects nothing: updates are clipped, rounded and added as secure "
                 "sums would do it, but in the clear",
                 "what travels beside the updates is neither rounded nor hidden: losses, counts of clients, attention's "
                 "largest norm, SCAFFOLD's variates, FedCMC's vectors, Lazy MIL's scores",
-                f"bytes up count a number of an update as {words}, packed",
+                counted,
             )
         if self.compression == "stochastic_8bit":
             return (f"updates are compressed: 8 bits a number, rounded at random; {_COUNTED}",)

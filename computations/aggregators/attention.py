@@ -19,6 +19,10 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
     No client's update is ever collected: clients score their own, `federated_max` and a broadcast make the softmax
     stable, and two sums give the numerator and the normaliser. The step size (lambda of Eq. 14) is the finalizer's.
 
+    With a `bound` S, the constant S takes the place of the largest score: a = e^(s_k - S), s_k = min(||D_k||, S), and
+    D_k is shrunk to the norm s_k. Where no norm exceeds S this is the same attention, in one aggregation and without a
+    maximum over the clients, which secure sums do not have.
+
     With `weighted` a client's attention is proportional to its weight times exp(||D_k||), for rules that re-weight
     clients, such as `GeometricMedianFactory`.
 
@@ -32,6 +36,7 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
         inner_sum: tff.aggregators.UnweightedAggregationFactory | None = None,
         normaliser_sum: tff.aggregators.UnweightedAggregationFactory | None = None,
         weighted: bool = False,
+        bound: float | None = None,
     ):
         """Args:
           granularity: `layer`: one softmax per weight tensor (FedAtt's own form); `model`: one over the whole model.
@@ -39,20 +44,27 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
           normaliser_sum: makes the sums of the attention and of its squares, numbers from 0 to 1; keeps nothing from
             round to round. A plain sum by default. The largest score leaves the clients in the clear in any case.
           weighted: whether a client's weight is a factor of its attention, see above.
+          bound: S of every softmax, above zero, see above; None: the largest score of the clients. Not with `weighted`.
 
         Raises:
-          ValueError: for another granularity.
+          ValueError: for another granularity, and for `weighted` with a bound.
         """
+        if weighted and bound is not None:
+            raise ValueError("a bound on norms is none on scores that weights change")
         if granularity not in ("layer", "model"):
             raise ValueError(f"granularity must be 'layer' or 'model', got {granularity!r}")
         self.granularity = granularity
         self._inner_sum = inner_sum or tff.aggregators.SumFactory()
         self._normaliser_sum = normaliser_sum or tff.aggregators.SumFactory()
-        self.weighted = weighted
+        self.weighted, self.bound = weighted, bound
 
     def with_sums(self, value_sum, weight_sum=None) -> AttentionFactory:
         """Attention with these factories for its sums."""
-        return AttentionFactory(self.granularity, value_sum, normaliser_sum=weight_sum, weighted=self.weighted)
+        return AttentionFactory(self.granularity, value_sum, weight_sum, self.weighted, self.bound)
+
+    def with_bound(self, bound: float) -> AttentionFactory:
+        """Attention with a constant in place of the largest score."""
+        return AttentionFactory(self.granularity, self._inner_sum, self._normaliser_sum, self.weighted, bound)
 
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
         """Process over a structure of float tensors, or one tensor (a single layer), and a scalar weight."""
@@ -74,10 +86,12 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
         score_type = score.type_signature.result
 
         exponent = tff.tensorflow.computation(_exponent, score_type, score_type)
+        if self.bound is not None:
+            below_bound = tff.tensorflow.computation(lambda norms: _below_bound(norms, self.bound), score_type)
 
         @tff.tensorflow.computation(value_type, score_type)
-        def scale(update, attention):
-            return collections.OrderedDict(attended=_scaled(update, attention))
+        def scale(update, factors):
+            return collections.OrderedDict(attended=_scaled(update, factors))
 
         @tff.tensorflow.computation(score_type)
         def terms(attention):
@@ -100,9 +114,13 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
         )
         def next_fn(state, value, weight):
             scores = tff.federated_map(score, (value, weight))
-            largest = tff.federated_broadcast(named_max("scores" if self.weighted else "norms", scores))
-            attention = tff.federated_map(exponent, (scores, largest))
-            summed = inner.next(state, tff.federated_map(scale, (value, attention)))
+            if self.bound is None:
+                largest = tff.federated_broadcast(named_max("scores" if self.weighted else "norms", scores))
+                attention = factors = tff.federated_map(exponent, (scores, largest))
+            else:
+                bounded = tff.federated_map(below_bound, scores)
+                attention, factors = bounded["attention"], bounded["factors"]
+            summed = inner.next(state, tff.federated_map(scale, (value, factors)))
             sums = normaliser.next(normaliser.initialize(), tff.federated_map(terms, attention)).result
             return tff.templates.MeasuredProcessOutput(
                 state=summed.state,
@@ -124,6 +142,15 @@ def _exponent(score, largest):
     """exp(score - largest), and zero for the score of a client that does not count."""
     counts = tf.math.is_finite(score)
     return tf.where(counts, tf.exp(tf.where(counts, score - largest, 0.0)), 0.0)
+
+
+def _below_bound(norms, bound):
+    """e^(s - S) with s = min(norm, S), and this times what shrinks an update to the norm s; zero for a client that does
+    not count."""
+    counts, bound = tf.math.is_finite(norms), tf.cast(bound, norms.dtype)
+    norms = tf.where(counts, norms, tf.zeros_like(norms))
+    attention = tf.where(counts, tf.exp(tf.minimum(norms, bound) - bound), 0.0)
+    return collections.OrderedDict(attention=attention, factors=attention * bound / tf.maximum(norms, bound))
 
 
 def _by_tensor(tensors, factors):

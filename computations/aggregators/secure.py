@@ -1,7 +1,8 @@
-"""What secure sums do to numbers, computed in the clear: a simulation, which protects nothing.
+"""What secure sums do to numbers: clipped, rounded, added modulo a power of two.
 
 Secure aggregation (Bonawitz et al. 2017) adds integers modulo 2^m, so a client clips its numbers, rounds them and sends
-words of m bits. TFF's own secure intrinsics run on neither of the runtimes here.
+words of m bits. TFF's own secure intrinsics run on neither of the runtimes here. In a simulation the words are added in
+the clear, which protects nothing. Across sites, each site's sum of words is masked before it leaves.
 """
 
 from __future__ import annotations
@@ -62,20 +63,19 @@ class SecureSumFactory(tff.aggregators.UnweightedAggregationFactory):
         words = words_of(self._modulus_bits)
         encode = self._with_bound(self._encode, value_type)
         sent_type = encode.type_signature.result.sent
-        sums_type = sent_type[0]
-        decode = self._decoder(value_type, sums_type)
+        decode = self._decoder(value_type, sent_type[0])
         modulus = 2**self._modulus_bits
 
         @tff.tensorflow.computation
         def zero():
-            return [zeros(t.shape, t.dtype) for t in sums_type]
+            return collections.OrderedDict({words: [zeros(t.shape, t.dtype) for t in sent_type[0]]})
 
+        @tff.tensorflow.computation(sent_type, sent_type)
         def add(left, right):
-            return [tf.math.floormod(a + b, modulus) for a, b in zip(left, right, strict=True)]
+            pairs = zip(left[words], right[words], strict=True)
+            return collections.OrderedDict({words: [tf.math.floormod(a + b, modulus) for a, b in pairs]})
 
-        accumulate = tff.tensorflow.computation(lambda sums, sent: add(sums, sent[words]), sums_type, sent_type)
-        merge = tff.tensorflow.computation(add, sums_type, sums_type)
-        report = tff.tensorflow.computation(lambda sums: sums, sums_type)
+        report = tff.tensorflow.computation(lambda sums: sums[words], sent_type)
         counted = collections.OrderedDict(clipped=np.float32, clients=np.float32)
         share = tff.tensorflow.computation(
             lambda sums: tf.math.divide_no_nan(sums["clipped"], sums["clients"]), tff.types.to_type(counted)
@@ -98,7 +98,7 @@ class SecureSumFactory(tff.aggregators.UnweightedAggregationFactory):
                 encoded = tff.federated_map(encode, (value, tff.federated_broadcast(bound)))
                 measured["secure/bound"] = bound
                 state = estimate.next(state, encoded["largest"])
-            sums = tff.federated_aggregate(encoded["sent"], zero(), accumulate, merge, report)
+            sums = tff.federated_aggregate(encoded["sent"], zero(), add, add, report)
             result = tff.federated_map(decode, sums if estimate is None else (sums, bound))
             if not self._measured:
                 return tff.templates.MeasuredProcessOutput(state, result, tff.federated_value((), tff.SERVER))

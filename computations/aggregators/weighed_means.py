@@ -35,6 +35,12 @@ class NormalisedMeanFactory(Factory):
     def __init__(self, directions: Factory | None = None):
         self._inner = mean() if directions is None else _Apart(directions)
 
+    def with_secure_sums(self, value_sum, weight_sum, size_sum) -> NormalisedMeanFactory:
+        """The normalised mean with these factories for its sums: of the directions, the weights, and the sizes."""
+        changed = NormalisedMeanFactory()
+        changed._inner = mean(_SumsApart(value_sum, size_sum), weight_sum)
+        return changed
+
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
         """Process over such updates; CompositionError for others."""
         value_type = tff.types.to_type(value_type)
@@ -80,6 +86,27 @@ class _Apart(Factory):
         return tff.templates.AggregationProcess(directions.initialize, next_fn)
 
 
+class _SumsApart(tff.aggregators.UnweightedAggregationFactory):
+    """<direction, size>: the sum of the directions by one factory, that of the sizes by another without a state."""
+
+    def __init__(self, directions, sizes):
+        self._directions, self._sizes = directions, sizes
+
+    def create(self, value_type: tff.Type) -> tff.templates.AggregationProcess:
+        directions, sizes = self._directions.create(value_type["direction"]), self._sizes.create(value_type["size"])
+
+        @tff.federated_computation(
+            directions.initialize.type_signature.result, tff.FederatedType(value_type, tff.CLIENTS)
+        )
+        def next_fn(state, value):
+            output = directions.next(state, value["direction"])
+            size = sizes.next(sizes.initialize(), value["size"]).result
+            both = collections.OrderedDict(direction=output.result, size=size)
+            return tff.templates.MeasuredProcessOutput(output.state, tff.federated_zip(both), output.measurements)
+
+        return tff.templates.AggregationProcess(directions.initialize, next_fn)
+
+
 class WeighedMeanFactory(Factory):
     """<update=U, weight=float32>: the weighted mean, or what another factory makes of the updates, and the sum of the
     weights behind it."""
@@ -90,11 +117,11 @@ class WeighedMeanFactory(Factory):
     )
 
     def __init__(self, inner: Factory | None = None):
-        self._inner = inner or mean()
+        self.inner = inner or mean()
 
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
         """Process over a structure of float tensors and a scalar weight."""
-        inner = self._inner.create(tff.types.to_type(value_type), tff.types.to_type(weight_type))
+        inner = self.inner.create(tff.types.to_type(value_type), tff.types.to_type(weight_type))
 
         @tff.federated_computation(*inner.next.type_signature.parameter)
         def next_fn(state, value, weight):

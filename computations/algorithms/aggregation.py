@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from computations import federated as tff
 from computations.aggregation_rules import AggregationOptions
-from computations.aggregators import PredictionsFactory, mean
+from computations.aggregators import AttentionFactory, PredictionsFactory, mean
 from computations.aggregators.collected import require_room
 from computations.aggregators.compression import Code, EightBits, EncodedSumFactory, TopShare
 from computations.aggregators.defence import AdaptiveNorm, defended
@@ -24,7 +24,12 @@ Factory = tff.aggregators.WeightedAggregationFactory
 
 
 def with_aggregation(
-    algorithm: FederatedAlgorithm, options: AggregationOptions, *, clients: int, largest_weight: float = 1.0
+    algorithm: FederatedAlgorithm,
+    options: AggregationOptions,
+    *,
+    clients: int,
+    largest_weight: float = 1.0,
+    largest_size: float = 1.0,
 ) -> FederatedAlgorithm:
     """The algorithm with its updates sent and combined as the options say; itself, where they change nothing.
 
@@ -37,7 +42,7 @@ def with_aggregation(
       algorithm: composed.
       options: the table.
       clients: the largest number that takes part in a round.
-      largest_weight: of a client, for secure sums; see `with_replaced_sums`.
+      largest_weight, largest_size: of a client, for secure sums; see `with_replaced_sums`.
 
     Raises:
       CompositionError: the two do not go together; names the key.
@@ -48,7 +53,8 @@ def with_aggregation(
     wraps = isinstance(aggregator, NormalisedMeanFactory | WeighedMeanFactory)
     combined = mean() if rule is None else rule.build(options)
     used = aggregator if wraps or rule is None else combined
-    used = with_replaced_sums(used, options, clients=clients, largest_weight=largest_weight)
+    largest = {"largest_weight": largest_weight, "largest_size": largest_size}
+    used = with_replaced_sums(used, options, clients=clients, **largest)
     if used is aggregator and not options.guards:
         return algorithm
     work = _with_compression(algorithm, options)
@@ -149,33 +155,71 @@ def require_round(
 
 
 def with_replaced_sums(
-    factory: Factory, options: AggregationOptions, *, clients: int, largest_weight: float = 1.0
+    factory: Factory,
+    options: AggregationOptions,
+    *,
+    clients: int,
+    largest_weight: float = 1.0,
+    largest_size: float = 1.0,
 ) -> Factory:
     """The aggregator with secure or encoded sums; the same where the options change nothing.
 
     With secure sums a client's weight w becomes min(w, W) / W, so that what is summed lies within the bound of the
     update's own numbers (attention's factors are at most one by themselves); weights and normalisers go through secure
-    sums, too, with the bound 1.
+    sums, too, with the bound 1. The sum of the weights that `WeighedMeanFactory` gives in addition to the mean, with
+    which servers count, stays a plain one of the weights w.
 
     Args:
       factory: of this package; it has `with_sums`.
       options: the table.
       clients: the largest number that is summed over in a round.
       largest_weight: W, which clients agree on beforehand.
+      largest_size: of a client's number of steps as FedNova takes it, which clients agree on, too.
 
     Raises:
       CompositionError: the aggregator has no sums that could be replaced, or the modulus is too small.
     """
     if options.secure == options.compression == "none":
         return factory
+    if options.secure != "none":
+        factory = _without_maximum(factory, options)
+        if isinstance(factory, WeighedMeanFactory):
+            inner = with_replaced_sums(factory.inner, options, clients=clients, largest_weight=largest_weight)
+            return WeighedMeanFactory(inner)
+    if isinstance(factory, NormalisedMeanFactory) and options.secure != "none":
+        modulus = _modulus_bits(options, clients)
+        sizes = SecureSumFactory(options.secure_bits, modulus, largest_size, measured=False)
+        return _ScaledWeights(factory.with_secure_sums(*_secure_sums(options, modulus), sizes), largest_weight)
     if not hasattr(factory, "with_sums"):
         raise CompositionError(f"[aggregation]: {type(factory).__name__} has no sums that could be replaced")
     if options.compression != "none":
         return factory.with_sums(EncodedSumFactory(_code(options)))
-    modulus = _modulus_bits(options, clients)
+    sums = _secure_sums(options, _modulus_bits(options, clients))
+    return _ScaledWeights(factory.with_sums(*sums), largest_weight)
+
+
+def _secure_sums(options: AggregationOptions, modulus: int) -> tuple[SecureSumFactory, SecureSumFactory]:
+    """(of the values, of the weights)."""
     values = SecureSumFactory(options.secure_bits, modulus, options.secure_bound, options.secure_quantile)
-    weights = SecureSumFactory(options.secure_bits, modulus, 1.0, measured=False)
-    return _ScaledWeights(factory.with_sums(values, weights), largest_weight)
+    return values, SecureSumFactory(options.secure_bits, modulus, 1.0, measured=False)
+
+
+def _without_maximum(factory: Factory, options: AggregationOptions) -> Factory:
+    """Attention with `secure_norm` in place of the largest norm, if it is set; other aggregators take none."""
+    if not isinstance(factory, AttentionFactory):
+        if options.secure_norm is not None:
+            raise CompositionError(
+                "aggregation.secure_norm is a constant of attention, which this algorithm does not take; leave it out"
+            )
+        return factory
+    if options.secure_norm is not None:
+        return factory.with_bound(options.secure_norm)
+    if options.secure == "masks":
+        raise CompositionError(
+            "aggregation.secure = 'masks' adds numbers up, and attention takes the largest norm of all clients; set "
+            "aggregation.secure_norm, a constant in its place"
+        )
+    return factory
 
 
 def _code(options: AggregationOptions) -> Code:

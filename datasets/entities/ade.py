@@ -14,9 +14,7 @@ from datasets.entities.building import EntityBuilder
 from datasets.entities.records import EntityCorpus, EntitySpan
 from datasets.errors import DataError, named
 from datasets.files import PathLike, sibling_file
-from datasets.relations.ade import related_pairs, sentences_without_effect
-
-TYPES = ("Drug", "Adverse-Effect")
+from datasets.relations.ade import TYPES, related_pairs, sentences_without_effect
 
 
 @data_set(

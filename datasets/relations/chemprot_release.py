@@ -27,7 +27,7 @@ ENTITY_TYPES = {"CHEMICAL": "chemical", "GENE-Y": "gene", "GENE-N": "gene", "GEN
 
 ALL_GROUPS = tuple(f"CPR:{number}" for number in range(11))
 
-_RELEASE = re.compile(r"(.+)_(relations|gold_standard|relations_gs|entities|entities_gs)\.tsv(\.gz)?")
+_RELEASE = re.compile(r"(.+)_(relations|gold_standard|entities|abstracts)(_gs)?\.tsv(\.gz)?")
 _ENTITY_ID = re.compile(r"T[0-9]{1,9}")
 _ARGUMENTS = (re.compile(r"Arg1:(\S+)"), re.compile(r"Arg2:(\S+)"))
 
@@ -78,7 +78,7 @@ def read(path: PathLike, *, name: str = "chemprot", label: str = "groups", split
     classes, negatives = label.removesuffix(_WITH_NEGATIVES), label.endswith(_WITH_NEGATIVES)
     builder = CorpusBuilder(path, name, ((NO_RELATION,) if negatives else ()) + class_names(classes))
     documents = read_documents(release_file(path, "abstracts"), release_file(path, "entities"))
-    listed = _relations(path, documents, classes, builder.counts)
+    listed = read_relations(path, documents, classes, builder.counts)
     for document in documents.values():
         pairs: dict[tuple[str, str], list[str]] = {}
         for pair, relation in listed.get(document.document_id, ()):
@@ -99,8 +99,8 @@ def read(path: PathLike, *, name: str = "chemprot", label: str = "groups", split
     return builder.build()
 
 
-def release_file(path: PathLike, kind: str) -> Path:
-    """The release's file of that kind next to its file of relations or of entities, with or without ``.gz``.
+def release_file(path: PathLike, *kinds: str) -> Path:
+    """The release's file of one of these kinds: `path`, if it is one, or one next to it, with or without ``.gz``.
 
     Raises:
       DataError: a file that is not named as the release names it.
@@ -113,13 +113,15 @@ def release_file(path: PathLike, kind: str) -> Path:
             remedy="use *_relations.tsv, *_relations_gs.tsv or *_gold_standard.tsv (of entities, *_entities.tsv), with "
             "*_abstracts.tsv and *_entities.tsv (or *_gs.tsv) beside it",
         )
+    if match[2] in kinds:
+        return Path(path)
     # The test split's tables end in _gs, its gold standard does not.
-    marks = ("_gs", "") if match[2].endswith("_gs") else ("", "_gs")
-    return sibling_file(path, *(f"{match[1]}_{kind}{mark}.tsv" for mark in marks))
+    marks = ("_gs", "") if match[3] else ("", "_gs")
+    return sibling_file(path, *(f"{match[1]}_{kind}{mark}.tsv" for kind in kinds for mark in marks))
 
 
-def read_documents(abstracts: PathLike, entities: PathLike) -> dict[str, ReleaseDocument]:
-    """The documents of the release by their PMID, in the file's order, with their mentions."""
+def read_documents(abstracts: PathLike, entities: PathLike | None) -> dict[str, ReleaseDocument]:
+    """The documents of the release by their PMID, in the file's order, with their mentions; none without `entities`."""
     documents: dict[str, ReleaseDocument] = {}
     for fail, line in lines_to_check(abstracts, ended=True):
         document_id, title, abstract = columns(line, 3, fail)
@@ -128,7 +130,7 @@ def read_documents(abstracts: PathLike, entities: PathLike) -> dict[str, Release
         if document_id in documents:
             raise fail("duplicate document", record=named("document", document_id), remedy="remove one of them")
         documents[document_id] = ReleaseDocument(document_id, f"{title}\t{abstract}", len(title))
-    for fail, line in lines_to_check(entities, ended=True):
+    for fail, line in () if entities is None else lines_to_check(entities, ended=True):
         row = columns(line, 6, fail)
         document = _document(row[0], documents, fail)
         if not _ENTITY_ID.fullmatch(row[1]):
@@ -150,10 +152,20 @@ def _document(document_id: str, documents: dict[str, ReleaseDocument], fail: Fai
     return documents[document_id]
 
 
-def _relations(
+def read_relations(
     path: PathLike, documents: dict[str, ReleaseDocument], classes: str, counts: Counter
 ) -> dict[str, list[tuple[tuple[str, str], str | None]]]:
-    """Document id to pairs (chemical, gene) and their class, None for a group that is not evaluated."""
+    """Document id to pairs (chemical, gene) and their class, None for a group that is not evaluated.
+
+    Args:
+      path: The file of relations, or the gold standard.
+      documents: Those of `read_documents`, with their mentions.
+      classes: ``groups`` or ``names``.
+      counts: Gets the number of duplicate relations.
+
+    Raises:
+      DataError: a malformed line, or an unknown document, entity, group or relation.
+    """
     result: dict[str, list] = {}
     seen = set()
     for fail, line in lines_to_check(path, ended=True):

@@ -118,9 +118,13 @@ def outcomes(**accuracies):
     }
 
 
+def by_seed(**values):
+    return {name: dict(enumerate(of_entry)) for name, of_entry in values.items()}
+
+
 def test_a_gain_is_split_into_the_step_size_and_the_rest():
-    made = outcomes(method=[0.8, 0.9, 0.9], baseline=[0.6, 0.6, 0.6], control=[0.68, 0.68, 0.68])
-    sentence = explain_gain(GainOptions(method="method", baseline="baseline", control="control"), "test/accuracy", made)
+    made = by_seed(method=[0.8, 0.9, 0.9], baseline=[0.6, 0.6, 0.6], control=[0.68, 0.68, 0.68])
+    sentence = explain_gain(GainOptions(method="method", baseline="baseline", control="control"), made)
     # Gains 0.2, 0.3 and 0.3: 0.267 with the standard error 1/30; t with two degrees of freedom is 4.303. The control's
     # are all alike: no interval.
     assert sentence.startswith(
@@ -141,9 +145,9 @@ def test_a_gain_is_split_into_the_step_size_and_the_rest():
     ],
 )
 def test_a_share_of_a_gain_is_between_nothing_and_all(method, baseline, control, end):
-    made = outcomes(method=method, baseline=baseline, control=control)
+    made = by_seed(method=method, baseline=baseline, control=control)
     gain = GainOptions(method="method", baseline="baseline", control="control")
-    assert explain_gain(gain, "test/accuracy", made).endswith(f"; {end}")
+    assert explain_gain(gain, made).endswith(f"; {end}")
 
 
 def test_a_comparison_that_was_broken_off_comes_to_the_same_outcomes(compared, tmp_path):
@@ -239,6 +243,20 @@ def test_the_command_writes_tables_and_says_what_a_gain_is(compared, capsys, tmp
     pictures = [path.name for path in compared.out.glob("*.png")]
     names = ("test-accuracy-by-bytes", "test-accuracy-by-steps", "test-accuracy", "train-loss")
     assert sorted(pictures) == [f"comparison-{name}.png" for name in names]
+
+
+def test_the_tables_of_real_runs_are_made_anew_from_their_values(compared, capsys, tmp_path):
+    write_report(compared.suite, compared.outcomes, compared.out)
+    assert command(capsys, "tables", compared.out, "--out", tmp_path).code == 0
+    assert (tmp_path / "comparison.csv").read_bytes() == (compared.out / "comparison.csv").read_bytes()
+    table = (tmp_path / "tables.md").read_text("utf-8").partition("| algorithm")[2]
+    assert table and table.rstrip().split("\n## ")[0].rstrip() in (compared.out / "comparison.md").read_text("utf-8")
+    with open(compared.out / "values.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    of_runs = [row for row in rows if row["kind"] != "trivial"]
+    assert {row["test_examples"] for row in rows} == {str(compared.outcomes[METHOD][0].test_examples)} != {""}
+    assert all(row["processor"] for row in of_runs) and {len(row["commit"].rstrip("+")) for row in of_runs} <= {0, 40}
+    assert {row["kind"] for row in rows} == {"method", "control", "trivial"}
 
 
 def test_a_page_of_a_comparison_and_of_one_of_its_runs(compared, capsys, tmp_path):
@@ -440,7 +458,7 @@ def referenced(steps: float, ceilings: dict[int, float], **values) -> dict[int, 
 
 def plain(seed):
     """In place of a recipe: one of which nothing has to be said."""
-    return SimpleNamespace(notes=(), one_client=False)
+    return SimpleNamespace(notes=(), role="federated")
 
 
 def reported(made, out, **changes):
@@ -514,9 +532,9 @@ def test_a_published_gain_is_denied_only_where_the_interval_excludes_it(tmp_path
     assert judged == {
         "C − B, test/accuracy, published +9.00": ["open"] * 2,  # all three gains are 8 points: no spread, no interval
         "C − B, test/accuracy, published -1.00": ["open"] * 2,
-        "A − first, test/accuracy, published +10.00": ["shows, but smaller"] * 2,
+        "A − first, test/accuracy, published +10.00": ["open"] * 2,  # p = 0.035, and two of three rows have more
         "B − first, test/accuracy, published +4.00": ["does not show"] * 2,
-        "C − first, test/accuracy, published +5.00": ["shows"] * 2,
+        "C − first, test/accuracy, published +5.00": ["gain"] * 2,
     }
     assert "A − first, test/accuracy, published +10.00; best +3.00 (+0.52 to +5.48): " in report.text[2]
 

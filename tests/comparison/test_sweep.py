@@ -13,9 +13,10 @@ import tomli_w
 
 from tests.upper_floors import Stop, builder, command, refusal, share_computations, write_recipe
 from tff_re.comparison import outcome as outcomes_of
+from tff_re.comparison.edges import next_value
 from tff_re.comparison.outcome import Outcome, compare
 from tff_re.comparison.suite import load_suite
-from tff_re.comparison.sweep import Sweep, read_sweep, sentences, tune
+from tff_re.comparison.sweep import Sweep, Tuned, read_sweep, sentences, tune
 from tff_re.errors import UserError
 from tff_re.recipes.reading import load
 from tff_re.runs.folder import RunFolder
@@ -155,12 +156,89 @@ def made(values):
 )
 def test_means_over_seeds_decide(values, best, edges, tmp_path):
     settings = tuple({"algorithm.mu": mu} for mu in (0.1, 1.0, 10.0))
-    sweep = Sweep((0, 1), "dev/macro_f1", {"A": settings})
+    sweep = Sweep((0, 1), "dev/macro_f1", {"A": settings}, extend=False)
     tuned = tune(sweep, made(values), tmp_path)["A"]
     assert tuned.setting is settings[best] and tuned.tried == 3 and tuned.edges == edges
     assert tuned.equals == (values[1] == (0.5, 0.3) and values[0] == (0.4, 0.4))
     said = sentences(sweep, {"A": {0: SimpleNamespace(tuned=tuned)}})[0]
     assert ("1 of the others came out the same on dev" in said) == bool(tuned.equals)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "edge", "value"),
+    [
+        ([1e-3, 3e-3, 1e-2], 1e-2, 3e-2),
+        ([1e-3, 3e-3, 1e-2], 1e-3, 3e-4),
+        ([1e-4, 1e-3, 1e-2], 1e-2, 0.1),
+        ([1e-4, 1e-3, 1e-2], 1e-4, 1e-5),
+        ([0.0, 0.01, 0.1], 0.1, 1.0),
+        ([0.0, 0.01, 0.1], 0.0, None),
+        ([8, 16, 24], 24, 32),
+        ([8, 16, 24], 8, None),
+        ([0.1, 0.2, 0.3], 0.3, 0.4),
+        ([1, 2, 4], 4, 8),
+        ([1, 2, 4], 1, None),
+        ([-2.0, -1.0, 0.0], -2.0, -3.0),
+    ],
+)
+def test_the_next_step_of_an_axis(numbers, edge, value):
+    assert next_value(edge, numbers) == value
+
+
+MU, EPOCHS = "algorithm.mu", "algorithm.local_epochs"
+
+
+def swept_over(score, settings, tmp_path, **options):
+    """(what was chosen, the settings that were run beyond those listed, the rows of sweep.csv)."""
+    ran = []
+
+    def run(entry, number, setting, seed):
+        ran.append((number, setting, seed))
+        return Outcome([{"round": 1.0, "dev/macro_f1": score(setting)}], 1.0, 1, 1)
+
+    tuned = tune(Sweep((7, 8), "dev/macro_f1", {"A": settings}, **options), run, tmp_path, lambda _, s: s[MU] <= 100)[
+        "A"
+    ]
+    with open(tmp_path / "sweep.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    beyond = [(number, setting) for number, setting, seed in ran if number >= len(settings) and seed == 7]
+    assert [number for number, _, seed in ran if seed == 8] == [number for number, _, seed in ran if seed == 7]
+    return tuned, beyond, rows
+
+
+def test_a_choice_at_the_edge_goes_further_by_itself(tmp_path):
+    settings = tuple({MU: mu} for mu in (0.1, 1.0, 10.0))
+    tuned, beyond, rows = swept_over(lambda s: -abs(s[MU] - 100), settings, tmp_path)
+    assert beyond == [(3, {MU: 100.0})], "1000 is refused by the recipe"
+    assert tuned == Tuned({MU: 100.0}, 3, (MU,), 0, 1) and tuned.words == "3 on dev and 1 beyond the edge"
+    assert [(row["setting"], row["chosen"], row["beyond_the_edge"]) for row in rows] == [
+        (f"{MU} = 0.1", "0", "0"),
+        (f"{MU} = 1.0", "0", "0"),
+        (f"{MU} = 10.0", "0", "0"),
+        (f"{MU} = 100.0", "1", "1"),
+    ]
+    (said,) = sentences(Sweep((7,), "dev/macro_f1", {"A": settings}), {"A": {0: SimpleNamespace(tuned=tuned)}})
+    assert "best of 3 settings by dev/macro_f1, after 1 more beyond the edge of those listed; algorithm.mu lies" in said
+    # The other edge, twice; and an optimum within the list, or just beyond it.
+    tuned, beyond, _ = swept_over(lambda s: -s[MU], settings, tmp_path)
+    assert [setting[MU] for _, setting in beyond] == [0.01, 0.001] and tuned.edges == (MU,)
+    tuned, beyond, _ = swept_over(lambda s: -abs(s[MU] - 1), settings, tmp_path)
+    assert beyond == [] and tuned == Tuned({MU: 1.0}, 3) and tuned.words == "3 on dev"
+    tuned, beyond, _ = swept_over(lambda s: -abs(s[MU] - 0.11), settings, tmp_path)
+    assert len(beyond) == 1 and tuned == Tuned({MU: 0.1}, 3, (), 0, 1)
+    assert swept_over(lambda s: -s[MU], settings, tmp_path, extend=False)[1] == []
+
+
+def test_each_key_at_an_edge_goes_a_step_with_the_others_as_they_are(tmp_path):
+    settings = tuple({MU: mu, EPOCHS: n} for mu in (0.1, 1.0, 10.0) for n in (1, 2, 4))
+    _, beyond, _ = swept_over(lambda s: s[EPOCHS] - s[MU], settings, tmp_path)
+    assert [setting for _, setting in beyond] == [
+        {MU: 0.01, EPOCHS: 4},
+        {MU: 0.1, EPOCHS: 8},
+        {MU: 0.1, EPOCHS: 16},
+    ], "after the first step the best has mu within 0.01 and 10"
+    two = tuple({MU: mu} for mu in (0.1, 1.0))
+    assert swept_over(lambda s: s[MU], two, tmp_path)[1] == [], "of two values each is an edge"
 
 
 def test_settings_that_all_diverge_are_named(tmp_path):
@@ -205,6 +283,7 @@ def test_a_grid_a_list_and_a_budget():
             {"axes_by_entry": {"A": None, "B": {RATE: [1, 2]}}},
             "'B' would be tuned over 2 settings and",
         ),
+        ({"seeds": [5], RATE: [1], "extend": 1}, {}, "'sweep.extend' must be true or false, got 1"),
         ({"seeds": [5], RATE: [1], "budget": 2}, {}, "[sweep]: has 1 settings, fewer than sweep.budget = 2"),
         ({}, {"axes_by_entry": {"A": {RATE: [1]}}}, "entry 'A' has a sweep, and the suite has no [sweep]"),
     ],

@@ -3,6 +3,7 @@
 import collections
 import functools
 
+import attrs
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -17,7 +18,7 @@ from computations.client_work import ClientWork
 from computations.client_work.compression import with_error_feedback, with_lossy_updates
 from computations.errors import CompositionError
 from computations.native_form import native_block
-from computations.traffic import round_traffic, type_bytes, words_of
+from computations.traffic import intrinsic_calls, round_traffic, type_bytes, words_of
 from tests.computations.built import begin, build, clients_of_round, initial_client_states, play
 from tests.computations.toolbox import bits
 from tests.stacks import computing_on
@@ -150,6 +151,52 @@ def test_secure_attention_rounds_both_sums(granularity):
     for layer, name in enumerate("ab"):
         total = sum(rounded(a * v[name].astype(float), 2.0) for a, v in zip(attention[:, layer], values, strict=True))
         np.testing.assert_allclose(result[name], total / rounded(attention[:, layer], 1.0).sum(), rtol=1e-4)
+
+
+@pytest.mark.parametrize("granularity", ["layer", "model"])
+@pytest.mark.parametrize("bound", [2.0, 1.0])
+def test_attention_with_a_constant_in_place_of_the_largest_norm(granularity, bound):
+    """The softmax of the norms, where no norm exceeds the constant; larger ones are shrunk to it."""
+    values = [pair([0.6, 0.8], 0.7), pair([0.2, 0.1], -1.4), pair([-0.3, 0.9], 0.2)]
+    plain = AttentionFactory(granularity)
+    result = aggregated(plain.with_bound(bound), values, [1, 0, 1]).result
+    kept = values[::2]
+    norms = np.array([[np.linalg.norm(v[name]) for name in "ab"] for v in kept])
+    if granularity == "model":
+        norms = np.repeat(np.linalg.norm(norms, axis=1, keepdims=True), 2, axis=1)
+    shrunk = np.minimum(norms, bound)
+    attention = np.exp(shrunk - bound) / np.exp(shrunk - bound).sum(axis=0)
+    for layer, name in enumerate("ab"):
+        factors = attention[:, layer] * shrunk[:, layer] / norms[:, layer]
+        expected = sum(factor * value[name] for factor, value in zip(factors, kept, strict=True))
+        np.testing.assert_allclose(result[name], expected, rtol=1e-5)
+    if bound == 2.0:
+        softmax = aggregated(plain, values, [1, 0, 1]).result
+        for name in "ab":
+            np.testing.assert_allclose(result[name], softmax[name], rtol=1e-5)
+    assert not [call for call in uploads_of(plain.with_bound(bound)) if call != "federated_aggregate"]
+    with pytest.raises(ValueError, match="a bound on norms"):
+        AttentionFactory(weighted=True, bound=1.0)
+
+
+def uploads_of(factory):
+    """Names of the intrinsics that take clients' values to the server."""
+    process = factory.create(PAIR, tff.TensorType(np.float32))
+    uris = {call.function.uri for call in intrinsic_calls(process.next)}
+    return uris & {"federated_aggregate", "federated_max", "federated_sum", "federated_collect"}
+
+
+@pytest.mark.parametrize("name", ["fednova", "feddyn"])
+def test_secure_sums_of_means_with_one_sum_more(name):
+    plain = build(name)
+    secured = with_aggregation(plain, WORDS, clients=2, largest_weight=20.0, largest_size=100.0)
+    ours, expected = (play(a, begin(a), range(2), clients_of_round) for a in (secured, plain))
+    moved = [np.abs(a - b).max() for a, b in zip(*(o[0]["weights"].trainable for o in (ours, expected)), strict=True)]
+    assert 0 < max(moved) < 2e-4
+    small = with_aggregation(plain, WORDS, clients=2, largest_weight=20.0, largest_size=1.0)
+    if name == "fednova":  # numbers of steps are clipped, so that the update is shorter
+        shorter = play(small, begin(small), range(2), clients_of_round)[0]["weights"].trainable
+        assert max(np.abs(a - b).max() for a, b in zip(shorter, expected[0]["weights"].trainable, strict=True)) > 1e-3
 
 
 def test_secure_predictions():
@@ -402,5 +449,10 @@ def test_what_does_not_go_together_is_refused():
     refused("feded", EIGHT_BITS, "set algorithm.uploads = 'float32'", uploads="label")
     small = AggregationOptions(secure="simulated", secure_bits=16, secure_modulus_bits=19)
     refused("fedavg", small, r"secure_modulus_bits is 19, but the sum of 10 clients' numbers of 16 bits needs 20")
+    refused("fednova", EIGHT_BITS, "NormalisedMeanFactory has no sums that could be replaced")
+    refused(
+        "fedpap", attrs.evolve(WORDS, secure="masks"), "attention takes the largest norm .* set aggregation.secure_norm"
+    )
+    refused("fedavg", attrs.evolve(WORDS, secure_norm=1.0), "secure_norm is a constant of attention")
     with pytest.raises(CompositionError, match="MeanFactory has no sums that could be replaced"):
         with_replaced_sums(tff.aggregators.MeanFactory(), WORDS, clients=2)

@@ -149,7 +149,7 @@ def test_a_text_that_was_cut_is_said(capsys, export, monkeypatch, notes):
     monkeypatch.setattr(predictor, "_function", lambda text: {n: a[:, :4] for n, a in inner(text).items()})
     typed = command(capsys, "predict", export, "--file", notes, "--json")
     assert typed.err == (
-        "note: 3 of 3 texts are longer than the model reads (4 characters); nothing is looked for in the rest\n"
+        "note: 3 of 3 texts not read to the end: the model reads 4 characters; nothing is looked for in the rest\n"
     )
     assert [json.loads(line)["read_to"] for line in typed.out.splitlines()] == [4, 4, 4]
 

@@ -428,7 +428,7 @@ def test_a_file_of_a_data_set(tmp_path):
     assert [text.text_id for text in predictor.predict_file(file)] == ["7/1", "7/2", "7/3"]
     reading["entity_types"] = ["Disease"]
     score = predictor.score(file)
-    assert score.labels == ("Disease",) and score.title("a") == "a: 3 texts, 1 entities"
+    assert score.labels == ("Disease",) and score.title("a") == "a: 3 texts, 1 entity"
     assert score.metrics["recall"] == 0
 
 

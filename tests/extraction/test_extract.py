@@ -20,6 +20,7 @@ from tests.extraction.stubs import (
     json_lines,
     write,
 )
+from tff_re.errors import UserError
 
 SENTENCE = f"{SECRET} 💊 takes Aspirin. Aspirin inhibits COX-2, EGFR too. None here."
 
@@ -40,7 +41,7 @@ def test_facts_of_sentences_have_offsets_in_code_points_and_no_text(tmp_path):
     assert (fact.head.type, fact.head.probability, fact.head.linked) == ("Drug", 0.75, "none")
     assert fact.entities_export is None and fact.relations_export is None
     assert (result.documents, result.mentions, result.facts) == (2, 4, 2)
-    assert result.notes == ("1 documents without text", "mentions linked: none 4")
+    assert result.notes == ("1 document without text", "mentions linked: none 4")
     text = (tmp_path / "facts.jsonl").read_text("utf-8")
     assert SECRET not in text and "Aspirin" not in text and '"text"' not in text
 
@@ -155,7 +156,7 @@ def test_documents_that_are_too_long_are_left_out_and_counted(tmp_path):
     text = "Aspirin inhibits EGFR."
     facts, result = extracted(tmp_path, text, text + " and so on", text, relations=Documents(longest=len(text)))
     assert [fact.document for fact in facts] == ["d0", "d2"]
-    assert result.notes[0] == "1 documents longer than the model of relations reads"
+    assert result.notes[0] == "1 document longer than the model of relations reads"
 
 
 def test_an_export_whose_threshold_nothing_reaches(tmp_path):
@@ -215,6 +216,7 @@ def test_pubtator_holds_every_mention_and_is_read_again(tmp_path):
         ({"relations": Recogniser()}, "Recogniser takes something else, and extraction classifies two mentions"),
         ({"entities": Sentences()}, "Sentences recognises no entities; give an export of the task entity_recognition"),
         ({"relations": Sentences(pair_types=None)}, "Sentences does not say what types its pairs have"),
+        ({"relations": Sentences(pair_types=[])}, "Sentences does not say what types its pairs have; give them with"),
         (
             {"relations": Sentences(pair_types=[["A", "B"]])},
             "Recogniser recognises Drug, Gene, and Sentences relates A:B",
@@ -254,6 +256,41 @@ class Cutting(Recogniser):
 def test_documents_that_the_recogniser_cuts_are_counted(tmp_path):
     texts = "Aspirin inhibits EGFR.", "Aspirin inhibits EGFR. Aspirin inhibits COX-2."
     facts, result = extracted(tmp_path, *texts, entities=Cutting())
-    assert len(facts) == 2 and result.notes[0].startswith("1 documents of which the recogniser read only the beginning")
+    said = "1 document that the recogniser did not read to the end"
+    assert len(facts) == 2 and result.notes[0] == f"{said} (--unit sentences gives it one sentence at a time)"
     facts, result = extracted(tmp_path, *texts, entities=Cutting(), unit="sentences", overwrite=True)
     assert len(facts) == 3 and result.notes == ("mentions linked: none 6",)
+    long = "and so on " * 9
+    _, result = extracted(tmp_path, long, entities=Cutting(), unit="sentences", overwrite=True)
+    assert result.notes == (said,)
+
+
+def test_without_a_model_of_relations_mentions_are_written(tmp_path):
+    names = write(tmp_path / "names.tsv", "阿司匹林\tD1\n")
+    file, out = json_lines(tmp_path / "n.jsonl", "吃了阿司匹林。", f"{SECRET}", "EGFR"), tmp_path / "m.jsonl"
+    ways = {"terminology": names, "pubtator": tmp_path / "p.pubtator", "html": tmp_path / "p.html", "show_text": True}
+    progress = []
+    result = tff_re.extract(Recogniser(), None, file, out, on_batch=progress.append, **ways)
+    first, second, third = facts_of(out)
+    (mention,) = first.mentions
+    assert (mention.start, mention.end, mention.type, mention.id, mention.text) == (2, 6, "Drug", "D1", "阿司匹林")
+    assert (second.document, second.mentions) == ("d1", []) and third.mentions[0].linked == "none"
+    assert first.entities_export is None and not hasattr(first, "relations_export")
+    assert (result.documents, result.mentions, result.facts) == (3, 2, None)
+    assert [(p.documents, p.mentions) for p in progress] == [(0, 0), (3, 2)]
+    first_block = (tmp_path / "p.pubtator").read_text("utf-8").split("\n\n")[0]
+    assert first_block == "d0|t|吃了阿司匹林。\nd0|a|\nd0\t2\t6\t阿司匹林\tDrug\tD1"
+    page = (tmp_path / "p.html").read_text("utf-8")
+    assert "Recognised entities" in page and "3 documents, 2 mentions." in page and 'id="facts"' not in page
+    tff_re.extract(Recogniser(), None, file, out, overwrite=True)
+    assert SECRET not in out.read_text("utf-8") and "阿司匹林" not in out.read_text("utf-8")
+
+
+def test_what_needs_a_model_of_relations(tmp_path):
+    file, out = json_lines(tmp_path / "n.jsonl", "a"), tmp_path / "m.jsonl"
+    with pytest.raises(UserError, match="the graph is of relations; give an export of relations, or leave the graph"):
+        tff_re.extract(Recogniser(), None, file, out, graph=tmp_path / "g")
+    for ways in ({"pairs": [("Drug", "Gene")]}, {"renamed": {"Drug": "drug"}}):
+        with pytest.raises(DataError, match="pairs and other names of types are for relations; give an export of rel"):
+            tff_re.extract(Recogniser(), None, file, out, **ways)
+    assert [path.name for path in tmp_path.iterdir()] == ["n.jsonl"]

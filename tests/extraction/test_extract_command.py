@@ -1,7 +1,8 @@
-"""`extract` as a user types it, with real exports of relations; the export of entities is a stub for now."""
+"""`extract` as a user types it, with real exports."""
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 
@@ -11,25 +12,23 @@ import pytest
 from datasets.documents.pubtator import read_pubtator
 from datasets.files import sha256_of
 from tests.documents_for_tests import write_documents
-from tests.extraction.stubs import SECRET, Recogniser, facts_of, json_lines, write
+from tests.extraction.stubs import SECRET, facts_of, json_lines, write
 from tests.upper_floors import command, refusal
 from tff_re.exporting import prediction
+from tff_re.exporting.kinds.entities import EntityPredictor
 from tff_re.exporting.prediction import load_export
 
 pytestmark = pytest.mark.xdist_group("exports")
 
-WORDS = {"drug": "drug", "gene": "gene", "rash": "gene", "pain": "gene"}
 TEXTS = (f"{SECRET}: the drug inhibits the gene. A rash.", "💊 the gene binds the drug, pain")
 
 
-@pytest.fixture
-def ner(monkeypatch, tmp_path):
-    """The folder of an export that recognises `WORDS`."""
-    folder, load = tmp_path / "ner", prediction.load_export
-    folder.mkdir()
-    write(folder / "SHA256SUMS", "")
-    monkeypatch.setattr(prediction, "load_export", lambda f, **w: Recogniser(WORDS) if f == folder else load(f, **w))
-    return folder
+_loaded_once = functools.cache(prediction.load_export)
+
+
+@pytest.fixture(autouse=True)
+def _exports_are_loaded_once(monkeypatch):
+    monkeypatch.setattr(prediction, "load_export", lambda folder, **ways: _loaded_once(folder, **ways))
 
 
 def extract(capsys, ner, relations, *arguments):
@@ -100,8 +99,9 @@ def test_all_files_and_resume(capsys, ner, sentence_export, tmp_path):
 
 def test_another_export_cannot_continue(capsys, ner, sentence_export, tmp_path, monkeypatch):
     file, out = json_lines(tmp_path / "notes.jsonl", *TEXTS * 10), tmp_path / "facts.jsonl"
-    monkeypatch.setattr(Recogniser, "predict", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-    typed = extract(capsys, ner, sentence_export, "--file", file, "--out", out)
+    with monkeypatch.context() as context:
+        context.setattr(EntityPredictor, "recognise_each", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        typed = extract(capsys, ner, sentence_export, "--file", file, "--out", out)
     assert typed.code == 130 and "continues with --resume" in typed.err
     other = tmp_path / "other"
     shutil.copytree(sentence_export, other)
@@ -111,8 +111,10 @@ def test_another_export_cannot_continue(capsys, ner, sentence_export, tmp_path, 
     refusal(typed, "export.json: is not as it was exported")
     typed = extract(capsys, ner, other, "--file", file, "--out", out, "--resume", "--trust")
     refusal(typed, f"{ner} recognises drug, gene, and {other} relates drug:x: no pair of types is in common")
-    write(ner / "SHA256SUMS", "other")
-    typed = extract(capsys, ner, sentence_export, "--file", file, "--out", out, "--resume")
+    changed = tmp_path / "changed"
+    shutil.copytree(ner, changed)
+    write(changed / "SHA256SUMS", "other")
+    typed = extract(capsys, changed, sentence_export, "--file", file, "--out", out, "--resume", "--trust")
     refusal(typed, "facts.jsonl.state: was begun with another setting: entities export; start anew with --overwrite")
 
 
@@ -151,11 +153,42 @@ def test_what_is_refused(capsys, ner, sentence_export, tmp_path):
     typed = extract(capsys, sentence_export, sentence_export, "--file", empty, "--out", out)
     refusal(typed, f"{sentence_export} recognises no entities; give an export of the task entity_recognition")
     typed = extract(capsys, ner, ner, "--file", empty, "--out", out)
-    refusal(typed, f"{ner} takes something else, and extraction classifies two mentions in a sentence")
+    refusal(typed, f"{ner} takes texts, and extraction classifies two mentions in a sentence")
     bad = write(tmp_path / "bad.txt", f"{SECRET}\n".encode() + b"\xff")
     typed = extract(capsys, ner, sentence_export, "--file", bad, "--out", out)
     assert SECRET not in refusal(typed, f"{bad}: line 2: byte 11: is not UTF-8; convert the file to UTF-8")
     assert not out.exists() and not list(tmp_path.glob("*.part"))
+
+
+def test_mentions_with_ids_without_an_export_of_relations(capsys, ner, tmp_path):
+    file, out = json_lines(tmp_path / "notes.jsonl", *TEXTS), tmp_path / "mentions.jsonl"
+    names = write(tmp_path / "names.tsv", "drug\tD1\n")
+    ways = ("--file", file, "--out", out, "--terminology", names)
+    typed = command(capsys, "extract", "--entities", ner, *ways)
+    assert typed.code == 0 and "2 documents, 6 mentions\n" in typed.out and SECRET not in out.read_text("utf-8")
+    first, second = facts_of(out)
+    start = TEXTS[1].index("gene")
+    assert [(m.start, m.end, m.type, m.id) for m in first.mentions if m.linked == "exact"] == [(16, 20, "drug", "D1")]
+    assert (second.mentions[0].start, second.mentions[0].type) == (start, "gene"), "an emoji is one character"
+    assert first.entities_export == sha256_of(ner / "SHA256SUMS")
+    typed = command(capsys, "extract", "--entities", ner, *ways, "--overwrite", "--graph", tmp_path / "g")
+    refusal(typed, "the graph is of relations; give an export of relations, or leave the graph out")
+    typed = command(capsys, "extract", "--entities", ner, "--evaluate", file)
+    refusal(typed, "--evaluate scores relations too: give --relations, or use evaluate EXPORT --file FILE")
+
+
+def test_the_release_of_chemprot_is_scored_and_read(capsys, ner, sentence_export, tmp_path):
+    """The file of relations names its neighbours; for texts, abstracts are enough."""
+    text = "the drug inhibits the gene ."
+    write(tmp_path / "c_abstracts.tsv", f"7\t{text}\tNo more.\n")
+    write(tmp_path / "c_entities.tsv", "7\tT1\tCHEMICAL\t4\t8\tdrug\n7\tT2\tGENE-Y\t22\t26\tgene\n")
+    relations = write(tmp_path / "c_relations.tsv", "7\tCPR:4\tY \tINHIBITOR\tArg1:T1\tArg2:T2\n")
+    ways = ("--dataset", "chemprot_release")
+    typed = extract(capsys, ner, sentence_export, *ways, "--evaluate", relations)
+    refusal(typed, "the gold relations are CPR:4, and the model knows binds, inhibits")
+    out = tmp_path / "facts.jsonl"
+    typed = extract(capsys, ner, sentence_export, *ways, "--file", tmp_path / "c_abstracts.tsv", "--out", out)
+    assert typed.code == 0 and "1 document, 2 mentions, " in typed.out
 
 
 def test_what_is_not_an_export_of_relations_is_refused(capsys, ner, tmp_path):

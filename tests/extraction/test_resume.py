@@ -185,7 +185,7 @@ def test_memory_does_not_grow_with_the_number_of_documents(tmp_path):
     ways = {"lines": True, "graph": tmp_path / "g.graphml", "on_batch": measure}
     tff_re.extract(_First(), _Forgetful(), source, tmp_path / "f.jsonl", **ways)
     tracemalloc.stop()
-    assert len(held) == 51 and held[-1] < held[5] + 20_000
+    assert len(held) == 51 and held[-1] < held[5] + 100_000  # 128 bytes a document
 
 
 class _First(Recogniser):

@@ -80,6 +80,33 @@ def test_what_cannot_be_read_is_named(tmp_path, name, data, said):
     assert said in str(raised.value) and SECRET not in str(raised.value)
 
 
+def of_data_set(path, dataset):
+    return [(d.document_id, d.text, d.title_length) for d in Source(path, dataset=dataset).documents()]
+
+
+def test_files_in_the_form_of_a_data_set(tmp_path):
+    abstracts = write(tmp_path / "c_abstracts.tsv", "7\tA 💊\tAnd more.\n8\tB\tC\n")
+    assert of_data_set(abstracts, "chemprot_release") == [("7", "A 💊\tAnd more.", 3), ("8", "B\tC", 1)]
+    before = Source(abstracts, dataset="chemprot_release").digest()
+    write(abstracts, "7\tA 💊\tAnd more.\n8\tB\tD\n")
+    assert Source(abstracts, dataset="chemprot_release").digest() != before
+    records = '{"id": "a", "text": "x 💊", "entities": [[0, 1, "drug"]]}\n{"id": "b", "text": "y"}\n'
+    assert of_data_set(write(tmp_path / "n.jsonl", records), "entities") == [("a", "x 💊", None), ("b", "y", None)]
+    cdr = write(tmp_path / "c.pubtator", "7|t|Aspirin\n7|a|B\n7\t0\t7\tAspirin\tChemical\tD1\n\n")
+    assert of_data_set(cdr, "cdr") == [("7", "Aspirin B", 7)]
+    assert of_data_set(cdr, "cdr_entities") == [("7", "Aspirin B", None)]
+
+
+def test_data_sets_without_documents_are_refused(tmp_path):
+    path = write(tmp_path / "a.txt", b"abc")
+    with pytest.raises(DataError, match="data set ade: has no documents; use one of ade_entities, biored, biored_ent"):
+        Source(path, dataset="ade")
+    with pytest.raises(DataError, match=r"lines are documents only in \.txt; leave --lines out"):
+        Source(path, lines=True, dataset="cdr")
+    with pytest.raises(DataError, match="is not named as the release names it"):
+        list(Source(path, dataset="chemprot_release").documents())
+
+
 def test_lines_are_of_texts_only(tmp_path):
     with pytest.raises(DataError, match=r"only lines of \.txt"):
         Source(write(tmp_path / "a.jsonl", b"{}"), lines=True)

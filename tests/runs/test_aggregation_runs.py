@@ -8,7 +8,8 @@ import pytest
 
 from tests.runs.resuming import assert_same_when_resumed
 from tests.upper_floors import builder, command, refusal, share_computations, tiny, write_recipe
-from tff_re.comparison.tables import ComparisonRow, comparison_markdown
+from tff_re.comparison.rows import ComparisonRow, Table
+from tff_re.comparison.tables import comparison_markdown
 from tff_re.errors import UserError
 from tff_re.exporting.export_run import _privacy
 from tff_re.runs.folder import RunFolder
@@ -70,9 +71,9 @@ def test_every_output_of_simulated_secure_sums_says_so(runtime, tmp_path, capsys
     secured = tiny(SECURE)
     assert any(f"no secure aggregation: {SAID}" in line for line in _privacy(builder().build(secured), None))
     rows = [ComparisonRow("plain", {}), ComparisonRow("rounded", {}, notes=secured.notes)]
-    table = comparison_markdown(rows)
+    table = comparison_markdown(Table(rows))
     assert f"rounded: {SAID}" in table and "uncompressed, but where a note says otherwise." in table
-    assert SAID not in comparison_markdown(rows[:1]) and "uncompressed." in comparison_markdown(rows[:1])
+    assert SAID not in comparison_markdown(Table(rows[:1])) and "uncompressed." in comparison_markdown(Table(rows[:1]))
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,9 @@ from tests.upper_floors import (
 )
 from tff_re.comparison.outcome import compare
 from tff_re.comparison.report import write_report
+from tff_re.comparison.rows import ComparisonRow, Guarantee, Table
 from tff_re.comparison.suite import suite_of_recipes
-from tff_re.comparison.tables import ComparisonRow, Guarantee, comparison_markdown
+from tff_re.comparison.tables import comparison_markdown
 from tff_re.errors import Diverged, UserError
 from tff_re.recipes.reading import load
 from tff_re.runs.folder import RunFolder
@@ -330,7 +331,7 @@ def test_a_stopped_run_is_finished_for_a_comparison(tmp_path):
 
 def test_no_guarantee_is_shown_as_such():
     rows = [ComparisonRow("a", {}, privacy=Guarantee(math.inf, 1e-5, "client")), ComparisonRow("b", {})]
-    lines = comparison_markdown(rows).splitlines()
+    lines = comparison_markdown(Table(rows)).splitlines()
     assert "| ∞ (1e-05, client) |" in lines[2] and "| – |" in lines[3] and "no guarantee" in lines[-1]
     assert rounded_up(2.5001) == "2.51" and rounded_up(2.5) == "2.50" and rounded_up(0) == "0.00"
 

@@ -23,7 +23,8 @@ from tests.upper_floors import (
     write_json,
     write_recipe,
 )
-from tff_re.comparison.tables import ComparisonRow, comparison_markdown
+from tff_re.comparison.rows import ComparisonRow, Table
+from tff_re.comparison.tables import comparison_markdown
 from tff_re.errors import UserError
 from tff_re.recipes.reading import resolve
 from tff_re.runs.experiment import ExperimentBuilder
@@ -85,7 +86,9 @@ def test_every_output_of_an_attacked_run_says_so(tmp_path, capsys):
     assert SAID in card and collects in card and "no secure aggregation: the recipe sets none" in card
     refusal(command(capsys, "audit", out, "--runtime", "in-process"), "its clients were attacked")
     attacked = tiny("attack.kind=nan", "attack.clients=2")
-    table = comparison_markdown([ComparisonRow("plain", {}), ComparisonRow("attacked", {}, notes=attacked.notes)])
+    table = comparison_markdown(
+        Table([ComparisonRow("plain", {}), ComparisonRow("attacked", {}, notes=attacked.notes)])
+    )
     assert f"attacked: {SAID}" in table
 
 

@@ -21,7 +21,7 @@ from tff_re.runs.run import train_run
 from tff_re.sites.agreement import Agreement, Client
 from tff_re.sites.data import SiteData
 from tff_re.sites.decisions import Decisions
-from tff_re.sites.keys import public_text
+from tff_re.sites.keys import mask_key, public_text
 from tff_re.sites.messages import unpack
 from tff_re.sites.policy import AllowOptions, DataOptions, Site, SiteOptions, for_sites, read_site, recipe_table
 from tff_re.sites.run import train_at_sites
@@ -80,6 +80,7 @@ def write_site(folder: Path, name: str, corpus: dict, **tables) -> Path:
         "allow": {"recipes": ["any"]},
         "vocabulary": {"secret": "vocabulary.key"},
         "sites": {other: public_text(key_of(other)) for other in NAMES},
+        "mask_keys": {other: public_text(mask_key(key_of(other))) for other in NAMES},
     }
     for key, value in copy.deepcopy(tables).items():
         table[key] = {**table[key], **value} if isinstance(table.get(key), dict) else value
@@ -159,13 +160,13 @@ def simulation_inputs(
     return resolve(table, "simulated.toml"), folder / "partition.json"
 
 
-def trained(folder, recipe, files=None, corpus_path=None, **tables):
-    """Trains the recipe across sites and in a simulation on the same clients."""
+def trained(folder, recipe, files=None, corpus_path=None, simulated_recipe=None, **tables):
+    """Trains the recipe across sites, and it or another one in a simulation on the same clients."""
     files = files or write_sites(folder / "sites", **tables)
     federation = Federation(files)
     experiment, result = train_at_sites(recipe, folder / "run", federation.engine, details=False)
     federation.close()
-    simulated, partition = simulation_inputs(folder / "one place", recipe, files, corpus_path)
+    simulated, partition = simulation_inputs(folder / "one place", simulated_recipe or recipe, files, corpus_path)
     options = {"data_paths": DataPaths(partition=partition), "runtime": "in-process", "details": False}
     simulation = train_run(simulated, folder / "simulated", **options)
     return SimpleNamespace(

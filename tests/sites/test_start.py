@@ -61,6 +61,7 @@ def test_a_site_says_what_it_has_and_no_text(tmp_path):
         "data for recipe.toml: shipped, texts.json, 21 examples, 2 classes: no_symptom, symptom",
         "clients for recipe.toml: 1, with 21 examples each",
         "examples for recipe.toml: 21 for training, 9 for testing",
+        "masked sums: with aachen, celle, opened over at least 2 sites",
         f"recipe {DIGEST} (recipe.toml)",
         "words: those that task.min_clients (2 or more) clients hold, with aachen, celle",
     ]

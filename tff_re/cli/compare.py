@@ -109,7 +109,8 @@ def _progress(suite, estimate):
             show_suite(suite)
         if (left := estimate.start(entry, rounds)) is not None:
             say(left)
-        title = f"[{len(bars) + 1}/{total}] {entry}, seed {seed}"
+        number = len(bars) + 1  # a sweep may have gone beyond its edge
+        title = f"[{number}/{max(number, total)}] {entry}, seed {seed}"
         bars.append(stack.enter_context(RoundProgress(console, title, rounds)))
 
     def on_round(report) -> None:

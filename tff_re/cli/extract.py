@@ -11,6 +11,7 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from datasets.errors import counted
 from tff_re.cli import options
 from tff_re.cli.display import console, say, say_written
 from tff_re.errors import UserError
@@ -42,13 +43,14 @@ def _two(value: str, separator: str, option: str, example: str) -> tuple[str, st
 )
 @options.path_option("--entities", required=True, help="The export that recognises entities.")
 @options.path_option(
-    "--relations", required=True, help="The export that classifies relations, in sentences or documents."
+    "--relations", help="The export that classifies relations, in sentences or documents; without: mentions only."
 )
 @options.path_option(
     "--file", help="The documents: .txt, .jsonl or .pubtator, also with .gz, or a folder of such files."
 )
 @click.option("--lines", is_flag=True, help="Each line of a .txt is a document.")
-@options.path_option("--out", help="Write the facts here, a line of JSON for each.")
+@click.option("--dataset", help="The data set in whose form --file or --evaluate is [default: by its ending].")
+@options.path_option("--out", help="Write the facts here, a line of JSON for each (of mentions: for each document).")
 @options.path_option("--terminology", help="TSV of names and ids, name<TAB>id; mentions get the ids.")
 @click.option("--similarity", type=float, help="Link names that are at least this similar [default: 0.9]; 1: none.")
 @click.option(
@@ -76,13 +78,17 @@ def _two(value: str, separator: str, option: str, example: str) -> tuple[str, st
 @click.option("--show-text", is_flag=True, help="Write the words of mentions too (they may be patients').")
 @click.option("--resume", is_flag=True, help="Continue an interrupted extraction.")
 @click.option("--overwrite", is_flag=True, help="Replace the files of an older extraction.")
-@options.path_option("--evaluate", "gold", help="Score the extraction on this file in PubTator's form; write nothing.")
+@options.path_option(
+    "--evaluate",
+    "gold",
+    help="Score the extraction on this file, in PubTator's form or that of --dataset; write nothing.",
+)
 @click.option(
     "--trust",
     is_flag=True,
     help="Load exports that were changed, or whose graphs have operations that are not allowed.",
 )
-def extract(entities, relations, file, out, similarity, rename, gold, lines, trust, **settings):
+def extract(entities, relations, file, out, dataset, similarity, rename, gold, lines, trust, **settings):
     """Extract facts from raw documents: recognise entities, link them to a terminology, pair them by their types, and
     classify their relations. Offsets in the output count characters (code points); texts are not in it unless
     --show-text is given."""
@@ -92,19 +98,23 @@ def extract(entities, relations, file, out, similarity, rename, gold, lines, tru
     if similarity is not None:
         steps["similarity"] = similarity
     if gold is not None:
+        if relations is None:
+            raise UserError("--evaluate scores relations too: give --relations, or use evaluate EXPORT --file FILE")
         _refuse_files(file=file, out=out, lines=lines, **settings)
         with _bar("evaluate") as advance:
-            result = api.evaluate_extraction(entities, relations, gold, trust=trust, on_batch=advance, **steps)
+            ways = {"dataset": dataset, "trust": trust, "on_batch": advance, **steps}
+            result = api.evaluate_extraction(entities, relations, gold, **ways)
         _show(result, gold)
         return
     if file is None or out is None:
         raise UserError("give the documents by --file and where to write facts by --out, or a gold file by --evaluate")
     with _bar("extract") as advance:
-        ways = {"lines": lines, "trust": trust, **settings, **steps}
-        result = api.extract(
-            entities, relations, file, out, on_batch=lambda p: advance(p.documents, p.total, f"{p.facts} facts"), **ways
-        )
-    say(f"{result.documents} documents, {result.mentions} mentions, {result.facts} facts")
+        ways = {"lines": lines, "dataset": dataset, "trust": trust, **settings, **steps}
+        what = "mention" if relations is None else "fact"
+        ways["on_batch"] = lambda p: advance(p.documents, p.total, counted(getattr(p, f"{what}s"), what))
+        result = api.extract(entities, relations, file, out, **ways)
+    counts = (result.documents, "document"), (result.mentions, "mention"), (result.facts, "fact")
+    say(", ".join(counted(count, noun) for count, noun in counts if count is not None))
     for note in result.notes:
         say(f"note: {note}")
     say_written(result.files)
@@ -122,7 +132,7 @@ def _show(result: Any, gold: Path) -> None:
     """The scores of an evaluation."""
     for note in result.notes:
         say(f"note: {note}")
-    table = Table(title=f"{gold.name}: {result.documents} documents, strict")
+    table = Table(title=f"{gold.name}: {counted(result.documents, 'document')}, strict")
     table.add_column("")
     for heading in ("precision", "recall", "F1", "right", "predicted", "gold"):
         table.add_column(heading, justify="right")

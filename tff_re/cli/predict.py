@@ -151,7 +151,6 @@ def _predict_records(predictor, file: Path, as_json: bool, dataset: str | None, 
         print(f"note: {file}: holds no pair of mentions to classify", file=sys.stderr)
     if as_json or not results:
         return
-        return
     table = Table(caption=predictor.caption or None, caption_justify="left")
     for heading in predictor.columns:
         table.add_column(heading, justify="right" if heading in predictor.numbers else "left", overflow="fold")

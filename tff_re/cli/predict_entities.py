@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
+from datasets.errors import counted
 from datasets.files import write_atomically
 from tff_re import api
 from tff_re.cli.display import console, say_written
@@ -99,7 +100,7 @@ class Output:
                 for text in texts:
                     console.print(_highlighted(text, predictor.entity_types))
             if len(texts) == len(results) and not any(text.entities for text in texts):
-                print(f"note: no entity was found in {len(texts)} texts", file=sys.stderr)
+                print(f"note: no entity was found in {counted(len(texts), 'text')}", file=sys.stderr)
             else:
                 console.print(_table(results, self.show_text))
         if self.html is not None:
@@ -123,8 +124,8 @@ def say_cut(texts: Iterable[RecognisedText], predictor: EntityPredictor) -> None
         unit = predictor.kind.removeprefix("entity_")
         limit = predictor.description["input"]["max_length"]
         print(
-            f"note: {cut} of {len(texts)} texts are longer than the model reads ({limit} {unit}); nothing is looked "
-            "for in the rest",
+            f"note: {cut} of {counted(len(texts), 'text')} not read to the end: the model reads {limit} {unit}; "
+            "nothing is looked for in the rest",
             file=sys.stderr,
         )
 

@@ -20,15 +20,16 @@ from tff_re.cli import options
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @click.option("--digest", metavar="RECIPE", help="Print a recipe's digest, for allow.recipes, and end.")
 @click.option("--key", is_flag=True, help="Print the site's public key, for [sites] of the others, and end.")
+@click.option("--mask-key", is_flag=True, help="Print its public key of masked sums, for [mask_keys], and end.")
 @click.option("--ledger", is_flag=True, help="Print what left the site in all runs, and the ε they spent, and end.")
 @options.overrides
-def site(file, digest, key, ledger, overrides):
+def site(file, digest, key, mask_key, ledger, overrides):
     """Answer a coordinator's rounds from the data that FILE (site.toml) names, on a local socket; no port is opened."""
     from tff_re.errors import UserError
     from tff_re.tasks.sizes import require_limits
 
     require_limits()
-    for option, typed in (("--key", key), ("--ledger", ledger)):
+    for option, typed in (("--key", key), ("--mask-key", mask_key), ("--ledger", ledger)):
         if typed and file is None:
             raise UserError(f"{option} needs the site's file: site SITE.TOML {option}")
     if (file is None) == (digest is None):
@@ -42,8 +43,8 @@ def site(file, digest, key, ledger, overrides):
     from tff_re.sites.policy import read_site
 
     config = read_site(file)
-    if key:
-        _print_key(config)
+    if key or mask_key:
+        _print_key(config, masks=mask_key)
         return
     from tff_re.sites.ledger import Ledger
 
@@ -72,14 +73,15 @@ def site(file, digest, key, ledger, overrides):
         service.close()
 
 
-def _print_key(config) -> None:
-    """The line of this site in the others' [sites]; makes the key where there is none."""
-    from tff_re.sites.keys import make_key, public_text
+def _print_key(config, *, masks: bool) -> None:
+    """The line of this site in the others' [sites] or [mask_keys]; makes the key where there is none."""
+    from tff_re.sites.keys import make_key, mask_key, public_text
 
-    path = config.path(config.options.key)
+    path, table = config.path(config.options.key), "mask_keys" if masks else "sites"
     if make_key(path):
-        click.echo(f"written: {path}; keep it, and give the other sites' operators this line for [sites]:", err=True)
-    click.echo(f'{config.options.name} = "{public_text(config.signing_key())}"')
+        click.echo(f"written: {path}; keep it, and give the other sites' operators this line for [{table}]:", err=True)
+    key = config.signing_key()
+    click.echo(f'{config.options.name} = "{public_text(mask_key(key) if masks else key)}"')
 
 
 def _log_to(path: Path) -> None:

@@ -7,7 +7,7 @@ import itertools
 import json
 import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from tff_re.runs.building import expected_clients
 from tff_re.runs.evaluation import metric_names
 from tff_re.runs.experiment import ExperimentBuilder
 from tff_re.runs.folder import RunFolder, make_private_folder, permissions, write_text
-from tff_re.runs.reading import read_history, read_precision_recall, read_table
+from tff_re.runs.reading import read_history, read_json, read_precision_recall, read_table
 from tff_re.runs.results import best_values, recorded_similarities
 from tff_re.runs.resuming import is_as_it_was
 from tff_re.runs.run import train_run
@@ -50,6 +50,8 @@ class Outcome:
       chosen: the chosen round, `by` which metric, and its metrics (`chosen` of summary.json); empty where none was.
       stopped: why the run ended before its last round; None: it did not.
       tuned: the setting that a sweep chose for it, and of how many; None: there was no sweep.
+      test_examples: that it was tested on; None: the run does not say.
+      commit, processor: of the code and of the machine that ran it; '' where the run does not say.
       of_run: metrics that the run has once, not by round: `personal/accuracy`, … after fine-tuning at the clients.
     """
 
@@ -67,6 +69,9 @@ class Outcome:
     stopped: str | None = None
     tuned: Tuned | None = None
     of_run: dict[str, float] = field(default_factory=dict)
+    test_examples: int | None = None
+    commit: str = ""
+    processor: str = ""
 
     @property
     def tried(self) -> int:
@@ -159,8 +164,15 @@ def compare(
                     recipe, folder, lambda: run(f"{name}, {describe(setting)}", recipe, folder, lambda _: None)
                 )
 
+            def fits(name: str, setting: Setting) -> bool:
+                try:
+                    entries[name].recipe_for(suite.tuning.seeds[0], as_overrides(setting))
+                except UserError:  # such as a rate above one
+                    return False
+                return True
+
             make_private_folder(out / "sweep")
-            tuned = tune(suite.tuning, attempt, out)
+            tuned = tune(suite.tuning, attempt, out, fits)
         for seed, entry in itertools.product(suite.seeds, suite.entries):
             best = tuned.get(entry.name)
             recipe = entry.recipe_for(seed, () if best is None else as_overrides(best.setting))
@@ -192,10 +204,22 @@ def _outcome(recipe: Recipe, folder: RunFolder, history: list[dict[str, float]],
     seconds = statistics.median(row["seconds/training"] for row in read_table(folder.timings, "seconds/training"))
     class_f1 = {row["class"]: row["f1"] for row in read_table(folder.classes, "class", "f1")}
     more = {"class_f1": class_f1, "precision_recall": read_precision_recall(folder.precision_recall)}
+    more |= _origin(folder, summary)
     if folder.client_states.exists():
         prepared = builder.prepare(recipe)
         more |= {"counts": prepared.counts, "similarities": recorded_similarities(prepared, folder)}
     return Outcome(history, seconds, down, up, references=summary["references"], **fields, **more)
+
+
+def _origin(folder: RunFolder, summary: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of an outcome that say what it was measured on, with what code, on what machine."""
+    examples = summary.get("test_examples")
+    if examples is None and folder.clients.exists():  # of runs whose summary does not say
+        counted = [n for row in read_table(folder.clients) if math.isfinite(n := row.get("examples", math.nan))]
+        examples = int(sum(counted)) if counted else None
+    environment = read_json(folder.environment) if folder.environment.exists() else {}
+    known = {name: str(environment.get(name, "")) for name in ("commit", "processor")}
+    return {"test_examples": examples, **known}
 
 
 def _finished(recipe: Recipe, folder: RunFolder, builder: ExperimentBuilder) -> Outcome | None:

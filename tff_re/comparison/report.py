@@ -5,47 +5,32 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from rich.text import Text
 
 from datasets.files import write_atomically
 from tff_re.comparison.costs import megabytes_by_round, steps_by_round
 from tff_re.comparison.outcome import Outcome, run_folder
 from tff_re.comparison.record import FORMAT, RECORD
-from tff_re.comparison.statistics import MetricSummary, explain_gain, t_interval
-from tff_re.comparison.suite import ClaimOptions, Entry, Suite, slug
+from tff_re.comparison.rows import ComparisonRow, Table
+from tff_re.comparison.statistics import t_interval
+from tff_re.comparison.suite import Entry, Suite, slug
 from tff_re.comparison.tables import (
-    ComparisonRow,
-    Guarantee,
     class_csv,
     class_markdown,
-    comparison_csv,
-    comparison_markdown,
-    comparison_rich,
-    first_values,
-    scale,
+    gain_lines,
     table_note,
     table_parts,
 )
-from tff_re.comparison.verdicts import against_published
+from tff_re.comparison.values import collect, facts_of, read_values, tables_of, write_values
+from tff_re.comparison.write_tables import Report, explain, show, stem_of, write_csv
 from tff_re.report.curves import curves, over_values
 from tff_re.report.precision_recall import GRID, on_grid, precision_recall_png, precision_recall_table
 from tff_re.report.similarity import rank_correlations, similarity_figure
 from tff_re.runs.folder import permissions
-
-
-@dataclass(frozen=True)
-class Report:
-    """Tables for the terminal, the sentences under them, the files written."""
-
-    tables: list[Any]
-    text: list[str]
-    files: list[Path]
 
 
 @permissions()
@@ -56,24 +41,15 @@ def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Pat
     if suite.text:
         markdown += [suite.text, ""]
     markdown += [f"`{suite.command}`, seeds {', '.join(map(str, suite.seeds))}.", ""]
-    for group, entries in suite.groups().items():
-        rows = [_row(suite, entry, outcomes[entry.name]) for entry in entries]
-        baseline = rows[0].algorithm if len(rows) > 1 else None
-        rows += _reference_rows(suite, entries, outcomes)
-        stem = f"comparison-{slug(group)}" if group else "comparison"
-        if group:
-            markdown += [f"## {group}", ""]
-            tables.append(Text(group, "bold"))
-        tables.append(comparison_rich(rows, baseline))
-        comparison_csv(out / f"{stem}.csv", rows, baseline)
-        files.append(out / f"{stem}.csv")
-        markdown += [comparison_markdown(rows, baseline)]
-        said = [line for claim in _claims(suite, entries) if (line := _judged_claim(claim, rows, entries))]
-        text += [f"{group}: {line}" if group else line for line in said]
+    files += write_values(out, collect(suite, outcomes), facts_of(suite, outcomes))
+    values, facts = read_values(out)  # nothing in a table comes from elsewhere
+    for (group, entries), table in zip(suite.groups().items(), tables_of(values, facts), strict=True):
+        rows = table.rows
+        stem = stem_of(table)
+        show(table, tables, markdown, text)
+        files.append(write_csv(table, out))
         drawn = curves_of(suite, entries, outcomes)
-        table_records.append(_for_pages(suite, group, entries, rows, baseline, said, drawn, outcomes))
-        if said:
-            markdown += ["Published gains:", "", *(f"- {line}" for line in said), ""]
+        table_records.append(_for_pages(suite, table, entries, drawn, outcomes))
         if suite.classes:
             by_class = {entry.title: [o.class_f1 for o in outcomes[entry.name].values()] for entry in entries}
             class_csv(out / f"{stem}-classes.csv", by_class)
@@ -107,11 +83,7 @@ def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Pat
                 markdown += [_similarity_sentence(entry.name, seed, outcome), ""]
                 markdown += [f"![Labels and local average similarities by client]({picture.name})", ""]
                 break
-    explained = [explain_gain(gain, suite.metrics[0], outcomes) for gain in suite.gain]
-    if explained:
-        heading = "## How much of a gain is the step size and counting clients alike"
-        markdown += [heading, "", *(f"- {sentence}" for sentence in explained), ""]
-    text += explained
+    explained = explain(values, facts, markdown, text)
     write_atomically(out / "comparison.md", "\n".join(markdown).encode("utf-8"))
     record = {
         **{"format": FORMAT, "title": suite.title, "text": suite.text, "command": suite.command},
@@ -123,16 +95,13 @@ def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Pat
 
 def _for_pages(
     suite: Suite,
-    group: str,
+    table: Table,
     entries: list[Entry],
-    rows: list[ComparisonRow],
-    baseline: str | None,
-    claims: list[str],
     drawn: dict[str, dict[str, dict[str, Curve]]],
     outcomes: dict[str, dict[int, Outcome]],
 ) -> dict[str, Any]:
     """A table as `tff_re.pages` shows it: plain values, and where the runs' folders are."""
-    ranked = {}
+    ranked, rows = {}, table.rows
     for entry in entries:
         points = [outcome.precision_recall for outcome in outcomes[entry.name].values()]
         if all(points_of_seed is not None for points_of_seed in points):
@@ -140,15 +109,14 @@ def _for_pages(
             steps = zip(GRID, on.mean(0), on.min(0), on.max(0), strict=True)
             ranked[entry.title] = [list(map(float, point)) for point in steps if np.isfinite(point).all()]
     return {
-        "group": group,
+        "group": table.group,
         "rows": [{"name": row.algorithm, "kind": row.kind} for row in rows],
         "runs": {e.title: {str(s): str(run_folder(Path(), e.name, s)) for s in suite.seeds} for e in entries},
         "parts": [
-            {"title": title, "columns": [list(column) for column in columns]}
-            for title, columns in table_parts(rows, baseline)
+            {"title": title, "columns": [list(column) for column in columns]} for title, columns in table_parts(table)
         ],
-        "note": table_note(rows, baseline),
-        "claims": claims,
+        "note": table_note(table),
+        "claims": gain_lines(table),
         "curves": {
             metric: {
                 AXES[axis].label: {name: list(map(list, points)) for name, points in series.items()}
@@ -169,42 +137,7 @@ def _for_pages(
     }
 
 
-def _row(suite: Suite, entry: Entry, outcomes: dict[int, Outcome]) -> ComparisonRow:
-    metrics = {}
-    for name in suite.metrics:
-        values = {
-            seed: [row[name] for row in (*outcome.history, outcome.of_run) if name in row]
-            for seed, outcome in outcomes.items()
-        }
-        if all(values.values()):
-            chosen = None
-            if suite.choose_by is not None:
-                chosen = {s: (o.of_run | o.at_best(suite.choose_by)).get(name, math.nan) for s, o in outcomes.items()}
-            published = entry.published.get(name)
-            metrics[name] = MetricSummary.from_rounds(values, chosen, published=published, **_kind(name))
-    some, steps = next(iter(outcomes.values())), [outcome.steps for outcome in outcomes.values()]
-    recipe = entry.recipe_for(suite.seeds[0])
-    return ComparisonRow(
-        algorithm=entry.title,
-        metrics=metrics,
-        rounds_to={
-            (name, target): tuple(outcome.rounds_to(name, target) for outcome in outcomes.values())
-            for name, target in suite.targets.items()
-        },
-        median=suite.median,
-        bytes_up=some.bytes_up,
-        bytes_down=some.bytes_down,
-        seconds_per_round=statistics.median(outcome.seconds_per_round for outcome in outcomes.values()),
-        steps=statistics.fmean(steps) if suite.steps and None not in steps else None,
-        control=entry.control,
-        pooled=recipe.one_client,
-        notes=recipe.notes,
-        tried="; ".join(text for text in (entry.tried, f"{some.tried} on dev" if some.tuned else "") if text),
-        privacy=_guarantee([outcome.privacy for outcome in outcomes.values()]),
-    )
-
-
-def _lines(rows: list[ComparisonRow], entries: list[Entry], metric: str) -> dict[str, list[tuple]]:
+def _lines(rows: Sequence[ComparisonRow], entries: list[Entry], metric: str) -> dict[str, list[tuple]]:
     """Line -> (at, mean, low, high) of the entries with a place in the picture: final values, 95 % intervals (t)."""
     lines: dict[str, list[tuple]] = {}
     for row, entry in zip(rows, entries, strict=False):
@@ -213,42 +146,6 @@ def _lines(rows: list[ComparisonRow], entries: list[Entry], metric: str) -> dict
             low, high = t_interval(values) if len(values) > 1 else (values[0], values[0])
             lines.setdefault(entry.line or entry.title, []).append((entry.at, statistics.fmean(values), low, high))
     return lines
-
-
-def _guarantee(privacies: list[dict[str, Any]]) -> Guarantee | None:
-    if not all(privacies):
-        return None
-    spent = [math.inf if privacy["epsilon"] is None else privacy["epsilon"] for privacy in privacies]
-    return Guarantee(max(spent), privacies[0]["delta"], privacies[0]["unit"])
-
-
-def _kind(metric: str) -> dict[str, bool]:
-    """How a summary shows a metric: losses as they are, and lower is better; others in percent."""
-    return dict.fromkeys(("higher_is_better", "percent"), not metric.endswith("loss"))
-
-
-def _reference_rows(suite: Suite, entries: list[Entry], outcomes: dict[str, dict[int, Outcome]]) -> list[ComparisonRow]:
-    """Rows of what a table's data give without training: one for each title, or for each entry where entries on
-    different data share a title."""
-    by_title: dict[str, dict[str, dict[str, dict[int, float]]]] = {}  # title -> entry -> metric -> seed -> value
-    for entry in entries:
-        for seed, outcome in outcomes[entry.name].items():
-            for title, values in outcome.references.items():
-                of_entry = by_title.setdefault(title, {}).setdefault(entry.title, {})
-                for name in suite.metrics:
-                    if name in values:
-                        of_entry.setdefault(name, {})[seed] = values[name]
-    rows = []
-    for title, by_entry in by_title.items():
-        first, *others = by_entry.values()
-        equal = all(other == first for other in others)
-        by_name = {title: first} if equal else {f"{title}, {entry}": values for entry, values in by_entry.items()}
-        chosen = suite.choose_by is not None
-        for name, values in by_name.items():
-            metrics = {m: MetricSummary(by_seed, by_seed, chosen=chosen, **_kind(m)) for m, by_seed in values.items()}
-            if metrics:
-                rows.append(ComparisonRow(name, metrics, reference=True))
-    return rows
 
 
 def _similarity_sentence(name: str, seed: int, outcome: Outcome) -> str:
@@ -331,40 +228,3 @@ def _points(outcomes: dict[int, Outcome], metric: str, band: bool, axis: str) ->
             mean = statistics.fmean(finite)
             points.append((x, mean, min(finite), max(finite)) if band else (x, mean, mean, mean))
     return points
-
-
-def _claims(suite: Suite, entries: list[Entry]) -> list[ClaimOptions]:
-    """The suite's claims on a table: those of [[claim]], and what its entries' published values say against the first
-    entry's."""
-    names = {entry.name for entry in entries}
-    first, *others = entries
-    implied = [
-        ClaimOptions(method=e.name, baseline=first.name, metric=metric, published=value - first.published[metric])
-        for metric in suite.metrics
-        for e in others
-        if not e.control and (value := e.published.get(metric)) is not None and metric in first.published
-    ]
-    listed = {(claim.method, claim.baseline, claim.metric) for claim in suite.claim}
-    implied = [claim for claim in implied if (claim.method, claim.baseline, claim.metric) not in listed]
-    return [claim for claim in (*suite.claim, *implied) if claim.method in names and claim.published != 0]
-
-
-def _judged_claim(claim: ClaimOptions, rows: list[ComparisonRow], entries: list[Entry]) -> str | None:
-    """Whether a published gain shows, in a sentence; None where the two have no such metric."""
-    row_of = dict(zip((entry.name for entry in entries), rows, strict=False))
-    ours, base = (row_of[name].metrics.get(claim.metric) for name in (claim.method, claim.baseline))
-    if ours is None or base is None:
-        return None
-    factor, digits = scale(ours)
-    words = {"best": first_values(rows, claim.metric), "final": "final"}
-    said = []
-    for which, word in words.items():
-        if (difference := ours.difference(base, which)) is None:
-            return None
-        interval = ""
-        if difference.low is not None:
-            interval = f" ({difference.low * factor:+.{digits}f} to {difference.high * factor:+.{digits}f})"
-        judged = against_published(difference.low, difference.high, claim.published, difference.n)
-        said.append(f"{word} {difference.mean * factor:+.{digits}f}{interval}: {judged}")
-    pair = f"{row_of[claim.method].algorithm} − {row_of[claim.baseline].algorithm}"
-    return f"{pair}, {claim.metric}, published {claim.published * factor:+.{digits}f}; {'; '.join(said)}."

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:  # tables of numbers need no TensorFlow
-    from tff_re.comparison.outcome import Outcome
     from tff_re.comparison.suite import GainOptions
 
 
@@ -45,21 +44,27 @@ class Difference(NamedTuple):
     p: float | None = None
 
 
-def paired_difference(a: Sequence[float], b: Sequence[float]) -> Difference:
-    """The differences a[i] - b[i] over seeds, at least one. A tie is no win."""
-    differences = [float(x) - float(y) for x, y in zip(a, b, strict=True)]
-    mean, std = mean_std(differences)
-    difference = Difference(mean, std, sum(d > 0 for d in differences), n := len(differences))
+def difference_of(mean: float, std: float | None, n: int, wins: int = 0) -> Difference:
+    """The difference of n pairs with this mean and sample deviation, without a bootstrap interval, which needs the
+    pairs."""
+    difference = Difference(mean, std, wins, n)
     if std is None or not math.isfinite(std):
         return difference
     if std <= 1e-9 * abs(mean) or std == 0:  # alike but for rounding
         return difference._replace(p=1.0 if mean == 0 else min(1.0, 2.0 ** (1 - n)))
     from scipy.stats import t
 
-    low, high = t_interval(differences)
+    half = half_width(std, n)
     p = 2 * float(t.sf(abs(mean) / (std / n**0.5), n - 1))
-    difference = difference._replace(low=low, high=high, detectable=detectable(std, n), p=p)
-    if n < BOOTSTRAP_FROM:
+    return difference._replace(low=mean - half, high=mean + half, detectable=detectable(std, n), p=p)
+
+
+def paired_difference(a: Sequence[float], b: Sequence[float]) -> Difference:
+    """The differences a[i] - b[i] over seeds, at least one. A tie is no win."""
+    differences = [float(x) - float(y) for x, y in zip(a, b, strict=True)]
+    mean, std = mean_std(differences)
+    difference = difference_of(mean, std, len(differences), sum(d > 0 for d in differences))
+    if difference.low is None or difference.n < BOOTSTRAP_FROM:
         return difference
     low, high = bootstrap_interval(tuple(differences))
     return difference._replace(bootstrap_low=low, bootstrap_high=high)
@@ -102,6 +107,15 @@ def detectable(std: float, n: int) -> float:
     """The least true difference that a paired t-test of n >= 2 pairs finds with probability `POWER`, two-sided at
     1 - `LEVEL`, where pairs differ with this standard deviation; before any correction for several comparisons."""
     return _noncentrality(n) * std / n**0.5
+
+
+def p_against(difference: Difference, value: float) -> float | None:
+    """The two-sided p-value of the paired t-test that the true difference is `value`; None where pairs do not vary."""
+    from scipy.stats import t
+
+    if difference.low is None:
+        return None
+    return 2 * float(t.sf(abs(difference.mean - value) / (difference.std / difference.n**0.5), difference.n - 1))
 
 
 @functools.cache
@@ -177,12 +191,12 @@ class MetricSummary:
         return difference._replace(wins=wins)
 
 
-def explain_gain(gain: GainOptions, metric: str, outcomes: Mapping[str, Mapping[int, Outcome]]) -> str:
+def explain_gain(gain: GainOptions, best: Mapping[str, Mapping[int, float]]) -> str:
     """How much of a method's gain over its baseline, in the best values of a metric over the rounds, the server's step
-    size alone brings, in a sentence. `outcomes`: entry -> seed -> outcome."""
+    size alone brings, in a sentence. `best`: entry -> seed -> value."""
 
     def difference(a: str, b: str) -> Difference:
-        return paired_difference(*([outcomes[name][seed].best[metric] for seed in outcomes[a]] for name in (a, b)))
+        return paired_difference(*([best[name][seed] for seed in best[a]] for name in (a, b)))
 
     whole, step = difference(gain.method, gain.baseline), difference(gain.control, gain.baseline)
     rest = difference(gain.method, gain.control)

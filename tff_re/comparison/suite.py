@@ -101,6 +101,7 @@ class SuiteOptions:
     classes: whether there is a table of F1 by class, at the end of the runs.
     steps: whether the table says how many local steps all clients took together, over all rounds.
     over: what the entries' `at` is: then each table has a picture of its metrics over it.
+    made_up: whether the data were made up for this comparison, by this project; then every verdict says so.
     """
 
     title: str
@@ -119,6 +120,7 @@ class SuiteOptions:
     classes: bool = False
     steps: bool = False
     over: str = ""
+    made_up: bool = False
 
 
 @dataclass(frozen=True)

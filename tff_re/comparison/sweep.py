@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from datasets.files import csv_text, write_atomically
+from tff_re.comparison.edges import MOST_STEPS, edges, further
 from tff_re.errors import UserError
 from tff_re.recipes.metric_names import require_known
 from tff_re.recipes.reading import SEEDS
 
 if TYPE_CHECKING:
     from tff_re.comparison.outcome import Outcome
-    from tff_re.comparison.report import Report
+    from tff_re.comparison.write_tables import Report
 
 Setting = Mapping[str, Any]
 """Key of a recipe, such as `algorithm.learning_rate` -> value."""
@@ -29,6 +30,9 @@ TUNABLE = ("algorithm", "model", "client_model", "training", "aggregation", "per
 """Tables whose keys may be swept: the others are what is compared on, or how it is chosen."""
 
 FILE = "sweep.csv"
+
+BEYOND = " and "
+"""Between the settings that were listed, as many for each entry, and those beyond the edge."""
 
 MOST_SETTINGS = 1000
 """Of an entry; each is a run for every tuning seed."""
@@ -42,15 +46,17 @@ class Sweep:
       seeds: of the tuning runs, none of the suite's.
       choose_by: a metric of dev; of losses the lowest is best.
       settings: entry -> its settings, as many for each.
+      extend: whether to go further where the best setting lies at an edge.
     """
 
     seeds: tuple[int, ...]
     choose_by: str
     settings: Mapping[str, tuple[Setting, ...]]
+    extend: bool = True
 
     @property
     def runs(self) -> int:
-        """How many there are."""
+        """How many there are, without those beyond an edge."""
         return len(self.seeds) * sum(map(len, self.settings.values()))
 
 
@@ -60,15 +66,22 @@ class Tuned:
 
     Attributes:
       setting: the first of the best.
-      tried: how many were.
+      tried: how many of those listed were.
       edges: which of its keys have the first or last of their values, so that a better one may lie beyond.
       equals: how many others came out the same, so that the metric did not choose among them.
+      beyond: how many were tried beyond the edge of those listed.
     """
 
     setting: Setting
     tried: int
     edges: tuple[str, ...] = ()
     equals: int = 0
+    beyond: int = 0
+
+    @property
+    def words(self) -> str:
+        """How many settings were tried, for a table."""
+        return f"{self.tried} on dev" + (f"{BEYOND}{self.beyond} beyond the edge" if self.beyond else "")
 
 
 def read_sweep(
@@ -85,7 +98,7 @@ def read_sweep(
     Args:
       table: [sweep]: `seeds` of tuning; `choose_by`, the suite's by default; either lists under recipe keys in quotes,
         of which all combinations are tried, or `settings`, a list of tables of recipe keys; `budget`, so many of the
-        settings for each entry, drawn at random.
+        settings for each entry, drawn at random; `extend = false` to stay within them where the best lies at an edge.
       axes_by_entry: entry -> its own axes or `settings` in place of the suite's.
       seeds: the suite's.
       choose_by: the suite's.
@@ -114,7 +127,10 @@ def read_sweep(
     budget = table.get("budget")
     if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int) or budget < 1):
         raise UserError(f"{source}: 'sweep.budget' must be a whole number of at least 1, got {budget!r}")
-    axes = {key: value for key, value in table.items() if key not in ("seeds", "choose_by", "budget")}
+    extend = table.get("extend", True)
+    if not isinstance(extend, bool):
+        raise UserError(f"{source}: 'sweep.extend' must be true or false, got {extend!r}")
+    axes = {key: value for key, value in table.items() if key not in ("seeds", "choose_by", "budget", "extend")}
     settings = {}
     for number, (name, entry_axes) in enumerate(axes_by_entry.items()):
         where = f"{source}: [sweep]" if entry_axes is None else f"{source}: entry '{name}': sweep"
@@ -132,7 +148,7 @@ def read_sweep(
             f"{source}: entry '{largest}' would be tuned over {many} settings and '{smallest}' over {few}; give all as "
             "many, or set sweep.budget"
         )
-    return Sweep(tuning, by, settings)
+    return Sweep(tuning, by, settings, extend)
 
 
 def _is_seed(value: Any) -> bool:
@@ -188,54 +204,74 @@ def describe(setting: Setting) -> str:
     return ", ".join(f"{key} = {json.dumps(value)}" for key, value in setting.items())
 
 
-def tune(sweep: Sweep, run: Callable[[str, int, Setting, int], Outcome | None], out: Path) -> dict[str, Tuned]:
+def tune(
+    sweep: Sweep,
+    run: Callable[[str, int, Setting, int], Outcome | None],
+    out: Path,
+    fits: Callable[[str, Setting], bool] = lambda entry, setting: True,
+) -> dict[str, Tuned]:
     """Runs all settings of all entries on the tuning seeds and chooses; writes `FILE` into `out`.
 
     A run's value is the best of the metric over its rounds, a setting's the mean over the seeds; the first of equals. A
-    setting that diverged on a seed is out.
+    setting that diverged on a seed is out. Where the best one lies at the edge of its numbers, the sweep goes one step
+    further along each such key, at most `edges.MOST_STEPS` times.
 
     Args:
       sweep: what to try.
       run: (entry, number of the setting, setting, seed) -> its outcome; None: it diverged.
       out: the comparison's folder.
+      fits: (entry, setting) -> whether the entry's recipe takes a setting beyond the edge.
 
     Raises:
       UserError: all settings of an entry diverged.
     """
+    settings = {entry: list(of_entry) for entry, of_entry in sweep.settings.items()}
     values: dict[tuple[str, int], list[float]] = {}
-    for seed in sweep.seeds:  # what the runs of a seed share is built once
-        for entry, settings in sweep.settings.items():
-            for number, setting in enumerate(settings):
-                outcome = run(entry, number, setting, seed)
-                best = {} if outcome is None else outcome.at_best(sweep.choose_by)
-                values.setdefault((entry, number), []).append(best.get(sweep.choose_by, math.nan))
-    chosen, lower = {}, sweep.choose_by.endswith("loss")
-    for entry, settings in sweep.settings.items():
-        means = [statistics.fmean(values[entry, number]) for number in range(len(settings))]
-        scores = [(-mean if lower else mean) if math.isfinite(mean) else -math.inf for mean in means]
-        best = int(np.argmax(scores))
-        if scores[best] == -math.inf:
-            raise UserError(f"entry '{entry}': every setting of its sweep diverged on a tuning seed; try lower rates")
-        equals = scores.count(scores[best]) - 1
-        chosen[entry] = Tuned(settings[best], len(settings), _edges(settings[best], settings), equals)
-    rows = [
-        [entry, number, describe(setting), *values[entry, number], int(setting is chosen[entry].setting)]
-        for entry, settings in sweep.settings.items()
-        for number, setting in enumerate(settings)
-    ]
-    heading = ["entry", "number", "setting", *(f"{sweep.choose_by}, seed {seed}" for seed in sweep.seeds), "chosen"]
+
+    def try_all(first: Mapping[str, int]) -> None:
+        """Runs the settings from these numbers on."""
+        for seed in sweep.seeds:  # what the runs of a seed share is built once
+            for entry, number in first.items():
+                for n, setting in enumerate(settings[entry][number:], number):
+                    outcome = run(entry, n, setting, seed)
+                    best = {} if outcome is None else outcome.at_best(sweep.choose_by)
+                    values.setdefault((entry, n), []).append(best.get(sweep.choose_by, math.nan))
+
+    def best_of(entry: str) -> tuple[int, int]:
+        return _best([values[entry, n] for n in range(len(settings[entry]))], entry, sweep.choose_by)
+
+    try_all(dict.fromkeys(settings, 0))
+    for _ in range(MOST_STEPS if sweep.extend else 0):
+        new = {}
+        for entry, of_entry in settings.items():
+            steps = [s for s in further(of_entry[best_of(entry)[0]], of_entry) if s not in of_entry and fits(entry, s)]
+            if steps:
+                new[entry] = len(of_entry)
+                of_entry += steps
+        try_all(new)
+    chosen, rows = {}, []
+    for entry, of_entry in settings.items():
+        best, equals = best_of(entry)
+        listed = len(sweep.settings[entry])
+        chosen[entry] = Tuned(of_entry[best], listed, edges(of_entry[best], of_entry), equals, len(of_entry) - listed)
+        rows += [
+            [entry, number, describe(setting), *values[entry, number], int(number == best), int(number >= listed)]
+            for number, setting in enumerate(of_entry)
+        ]
+    by_seed = (f"{sweep.choose_by}, seed {seed}" for seed in sweep.seeds)
+    heading = ["entry", "number", "setting", *by_seed, "chosen", "beyond_the_edge"]
     write_atomically(out / FILE, csv_text([heading, *rows]).encode("utf-8"))
     return chosen
 
 
-def _edges(best: Setting, settings: Sequence[Setting]) -> tuple[str, ...]:
-    """Keys of numbers of which the best setting has the least or the greatest of several."""
-    edges = []
-    for key, value in best.items():
-        tried = {setting[key] for setting in settings if isinstance(setting.get(key), int | float)}
-        if len(tried) > 2 and value in (min(tried), max(tried)):
-            edges.append(key)
-    return tuple(edges)
+def _best(values: Sequence[Sequence[float]], entry: str, choose_by: str) -> tuple[int, int]:
+    """(number of the best setting, how many others equal it), from each setting's values over the seeds."""
+    means, lower = list(map(statistics.fmean, values)), choose_by.endswith("loss")
+    scores = [(-mean if lower else mean) if math.isfinite(mean) else -math.inf for mean in means]
+    best = int(np.argmax(scores))
+    if scores[best] == -math.inf:
+        raise UserError(f"entry '{entry}': every setting of its sweep diverged on a tuning seed; try lower rates")
+    return best, scores.count(scores[best]) - 1
 
 
 def add_to_report(report: Report, sweep: Sweep, outcomes: Mapping[str, Mapping[int, Outcome]], out: Path) -> None:
@@ -261,6 +297,8 @@ def sentences(sweep: Sweep, outcomes: Mapping[str, Mapping[int, Outcome]]) -> li
     for entry, by_seed in outcomes.items():
         tuned = next(iter(by_seed.values())).tuned
         line = f"{entry}: {describe(tuned.setting)}, the best of {tuned.tried} settings by {sweep.choose_by}"
+        if tuned.beyond:
+            line += f", after {tuned.beyond} more beyond the edge of those listed"
         if tuned.edges:
             line += f"; {', '.join(tuned.edges)} lies at the edge of what was tried"
         if tuned.equals:

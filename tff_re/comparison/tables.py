@@ -7,13 +7,14 @@ import os
 import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from computations.privacy.options import rounded_up
 from datasets.files import csv_text, write_atomically
-from tff_re.comparison.statistics import BOOTSTRAP_FROM, LEVEL, POWER, Difference, MetricSummary, holm, mean_std
-from tff_re.comparison.verdicts import LEAST_SEEDS, verdict
+from tff_re.comparison.rows import ComparisonRow, Judged, Table, judge, judge_gains
+from tff_re.comparison.statistics import BOOTSTRAP_FROM, LEVEL, POWER, Difference, MetricSummary, mean_std
+from tff_re.comparison.sweep import BEYOND
+from tff_re.comparison.verdicts import LEAST_SEEDS
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -26,148 +27,62 @@ ON_TEST = "(on test)"
 """Marks the best of all rounds on the test examples themselves, as papers print it."""
 
 
-class Guarantee(NamedTuple):
-    """Differential privacy of runs: the largest epsilon of the seeds (infinite: none), delta, and of which unit."""
-
-    epsilon: float
-    delta: float
-    unit: str
-
-
-@dataclass(frozen=True)
-class ComparisonRow:
-    """One algorithm of a comparison.
-
-    Attributes:
-      algorithm: Its name as shown.
-      metrics: Metric name to summary.
-      bytes_up: Sent by a client in a round; None: unknown.
-      bytes_down: Received by a client in a round; None: unknown.
-      seconds_per_round: Wall time of a round; None: unknown.
-      control: Whether it is a control (central or local training), not a competitor.
-      rounds_to: (metric, target) to the round, for each seed, in which it was first reached, or None.
-      median: Whether medians over the seeds are shown, too.
-      steps: Local steps of all clients in all rounds; None: not shown.
-      reference: Whether nothing was trained: a ceiling or a trivial baseline of the data.
-      pooled: Whether one client had all training examples: what a federation can hope for, of which nothing is claimed.
-      notes: What has to be said of its runs, see `Recipe.notes`.
-      privacy: What its runs guarantee; None: nothing.
-      tried: Settings of the method that were tried.
-    """
-
-    algorithm: str
-    metrics: Mapping[str, MetricSummary]
-    bytes_up: float | None = None
-    bytes_down: float | None = None
-    seconds_per_round: float | None = None
-    control: bool = field(default=False)
-    rounds_to: Mapping[tuple[str, float], tuple[int | None, ...]] = field(default_factory=dict)
-    median: bool = False
-    steps: float | None = None
-    reference: bool = False
-    pooled: bool = False
-    notes: tuple[str, ...] = ()
-    privacy: Guarantee | None = None
-    tried: str = ""
-
-    @property
-    def kind(self) -> str:
-        """What to say behind its name: nothing of a method."""
-        return "control" if self.control else "not trained" if self.reference else ""
-
-    @property
-    def compared(self) -> bool:
-        """Whether its difference to the baseline is one of the table's comparisons."""
-        return not (self.reference or self.pooled)
-
-
-class Judged(NamedTuple):
-    """A row's paired difference to the baseline, its p-value adjusted over the table's comparisons, and the verdict.
-
-    p-value and verdict are None for a row that is none of the comparisons.
-    """
-
-    difference: Difference
-    p_holm: float | None
-    verdict: str | None
-
-
-def judge(rows: Sequence[ComparisonRow], baseline: str | None, name: str, which: str) -> list[Judged | None]:
-    """Each row's difference to the baseline in a metric's `which` ('best' or 'final') values, None for a row without.
-
-    The p-values are adjusted over the rows that were trained by a federation. Nothing is claimed of the others: trivial
-    models, the data's own ceilings, and models of the pooled data.
-    """
-    base = _baseline(rows, baseline)
-    if base is None or name not in base.metrics:
-        return [None] * len(rows)
-    differences = [
-        None if row is base or name not in row.metrics else row.metrics[name].difference(base.metrics[name], which)
-        for row in rows
-    ]
-    claimed = [None if d is None or not row.compared else d.p for row, d in zip(rows, differences, strict=True)]
-    higher = base.metrics[name].higher_is_better
-    return [
-        None if d is None else Judged(d, p, verdict(d, p, higher) if row.compared else None)
-        for row, d, p in zip(rows, differences, holm(claimed), strict=True)
-    ]
-
-
-def comparison_markdown(rows: Sequence[ComparisonRow], baseline: str | None = None) -> str:
-    """A Markdown table, a row an algorithm; `baseline` is the row that differences are taken to.
+def comparison_markdown(table: Table) -> str:
+    """A Markdown table, a row an algorithm; differences are to the table's baseline.
 
     With more than two metrics the differences of each are a table of their own, without the rows that have none.
     """
-    parts = [columns for _, columns in table_parts(rows, baseline)]
-    apart = [] if len(metric_names(rows)) <= 2 else [columns for columns in parts if columns[-1].title == "verdict"]
+    parts = [columns for _, columns in table_parts(table)]
+    apart = [] if len(table.metric_names) <= 2 else [columns for columns in parts if columns[-1].title == "verdict"]
     lines = []
     for columns in [[c for part in parts if part not in apart for c in part], *apart]:
         lines.append("| algorithm | " + " | ".join(_cell(c.title) for c in columns) + " |")
         lines.append("| :-- |" + " --: |" * len(columns))
-        for number, row in enumerate(rows):
+        for number, row in enumerate(table.rows):
             cells = [c.cells[number] for c in columns]
             if columns in apart and set(cells) == {MISSING}:
                 continue
             name = _cell(row.algorithm) + (f" ({kind})" if (kind := row.kind) else "")
             lines.append(f"| {name} | " + " | ".join(map(_cell, cells)) + " |")
         lines.append("")
-    return "\n".join([*lines, table_note(rows, baseline), ""])
+    return "\n".join([*lines, table_note(table), ""])
 
 
-def comparison_rich(rows: Sequence[ComparisonRow], baseline: str | None = None) -> Group:
+def comparison_rich(table: Table) -> Group:
     """The same for the terminal: a table for each metric and one for the costs, so that each fits into 80 columns."""
     from rich.console import Group
-    from rich.table import Table
+    from rich.table import Table as RichTable
     from rich.text import Text
 
     tables = []
-    for title, columns in table_parts(rows, baseline):
+    for title, columns in table_parts(table):
         # The title of a table says the metric; its columns need not repeat it.
-        table = Table(title=Text(title), title_justify="left", title_style="bold")
-        table.add_column("algorithm", overflow="fold")
+        rich_table = RichTable(title=Text(title), title_justify="left", title_style="bold")
+        rich_table.add_column("algorithm", overflow="fold")
         columns = [column for column in columns if column.title != "bootstrap"]  # for which 80 columns are too few
         for column in columns:
             heading = "difference" if column.title == title and len(columns) > 1 else column.title
             whole = {"no_wrap": heading.endswith("interval")}
-            table.add_column(Text(heading.removeprefix(title + " ")), justify="right", overflow="fold", **whole)
-        for number, row in enumerate(rows):
-            style = "dim" if row.kind else "bold" if row.algorithm == baseline else ""
-            table.add_row(Text(row.algorithm), *(Text(c.cells[number]) for c in columns), style=style)
-        tables.append(table)
-    return Group(*tables, Text(table_note(rows, baseline, bootstrap=False), style="dim"))
+            rich_table.add_column(Text(heading.removeprefix(title + " ")), justify="right", overflow="fold", **whole)
+        for number, row in enumerate(table.rows):
+            style = "dim" if row.kind else "bold" if row.algorithm == table.baseline else ""
+            rich_table.add_row(Text(row.algorithm), *(Text(c.cells[number]) for c in columns), style=style)
+        tables.append(rich_table)
+    return Group(*tables, Text(table_note(table, bootstrap=False), style="dim"))
 
 
-def comparison_csv(path: str | os.PathLike, rows: Sequence[ComparisonRow], baseline: str | None = None) -> None:
+def comparison_csv(path: str | os.PathLike, table: Table) -> None:
     """Writes a CSV file, a row an algorithm, with plain numbers in the metrics' own units; unknown ones are empty.
 
     Raises:
       DataError: the file cannot be written; an older one is still whole then.
     """
-    judged = {(name, w): judge(rows, baseline, name, w) for name in metric_names(rows) for w in ("best", "final")}
+    rows = table.rows
+    judged = {(name, w): judge(table, name, w) for name in table.metric_names for w in ("best", "final")}
     records = []
     for number, row in enumerate(rows):
         record: dict[str, Any] = {"algorithm": row.algorithm, "control": int(row.control)}
-        for name in metric_names(rows):
+        for name in table.metric_names:
             first = first_values(rows, name)
             of_row = {which: judged[name, which][number] for which in ("best", "final")}
             for key, value in _numbers(row.metrics.get(name), of_row).items():
@@ -211,13 +126,13 @@ class _Column(NamedTuple):
     cells: list[str]
 
 
-def table_parts(rows: Sequence[ComparisonRow], baseline: str | None) -> list[tuple[str, list[_Column]]]:
+def table_parts(table: Table) -> list[tuple[str, list[_Column]]]:
     """(title, columns) of each metric and its differences to the baseline, of what was tried, privacy and the costs."""
-    base = _baseline(rows, baseline)
+    rows, base = table.rows, table.base
     parts = []
-    for name in metric_names(rows):
+    for name in table.metric_names:
         parts.append((name, _metric_columns(name, rows)))
-        if columns := _difference_columns(name, rows, baseline):
+        if columns := _difference_columns(name, table):
             parts.append((columns[0].title, columns))
     if parts:
         seeds = [max((len(metric.best) for metric in row.metrics.values()), default=0) for row in rows]
@@ -276,9 +191,9 @@ def _metric_columns(name: str, rows: Sequence[ComparisonRow]) -> list[_Column]:
     return columns
 
 
-def _difference_columns(name: str, rows: Sequence[ComparisonRow], baseline: str | None) -> list[_Column]:
-    which, words = compared_values(rows, name)
-    judged = judge(rows, baseline, name, which)
+def _difference_columns(name: str, table: Table) -> list[_Column]:
+    rows, (which, words) = table.rows, compared_values(table.rows, name)
+    judged = judge(table, name, which)
     if not any(judged):
         return []
     factor, digits = scale(next(row.metrics[name] for row in rows if name in row.metrics))
@@ -294,13 +209,18 @@ def _difference_columns(name: str, rows: Sequence[ComparisonRow], baseline: str 
 
     columns = [
         column(
-            f"{name} {words} − {baseline}",
+            f"{name} {words} − {table.baseline}",
             lambda j: f"{number(j.difference.mean, '+')} ({j.difference.wins}/{j.difference.n})",
         ),
         column(f"{_LEVEL} interval", lambda j: interval(j.difference.low, j.difference.high)),
     ]
     if any(j is not None and j.difference.bootstrap_low is not None for j in judged):
         columns.append(column("bootstrap", lambda j: interval(j.difference.bootstrap_low, j.difference.bootstrap_high)))
+    if any(j is not None and j.published is not None for j in judged):
+        columns += [
+            column("published gain", lambda j: number(j.published, "+")),
+            column("room", lambda j: number(j.room, "+")),
+        ]
     return [
         *columns,
         column("could show", lambda j: number(j.difference.detectable)),
@@ -362,14 +282,6 @@ def compared_values(rows: Sequence[ComparisonRow], name: str) -> tuple[str, str]
     return ("best", "chosen") if first_values(rows, name) == "chosen" else ("final", "final")
 
 
-def metric_names(rows: Sequence[ComparisonRow]) -> list[str]:
-    return list(dict.fromkeys(name for row in rows for name in row.metrics))
-
-
-def _baseline(rows: Sequence[ComparisonRow], baseline: str | None) -> ComparisonRow | None:
-    return None if baseline is None else next(row for row in rows if row.algorithm == baseline)
-
-
 def scale(metric: MetricSummary) -> tuple[float, int]:
     """What a value is multiplied by to be shown, and the digits behind its point."""
     return (100, 2) if metric.percent else (1, 4)
@@ -385,8 +297,9 @@ def _fixed(value: float | None, factor: float, digits: int) -> str:
     return MISSING if value is None else f"{value * factor:.{digits}f}"
 
 
-def table_note(rows: Sequence[ComparisonRow], baseline: str | None, *, bootstrap: bool = True) -> str:
+def table_note(table: Table, *, bootstrap: bool = True) -> str:
     """What the columns of a table are; `bootstrap`: whether its intervals are among them."""
+    rows, baseline = table.rows, table.baseline
     metrics = {name: metric for row in rows for name, metric in row.metrics.items()}
     percent = [name for name, metric in metrics.items() if metric.percent]
     seeds = sorted({len(metric.best) for row in rows for metric in row.metrics.values()})
@@ -411,6 +324,8 @@ def table_note(rows: Sequence[ComparisonRow], baseline: str | None, *, bootstrap
                 f"comparisons of a metric. Verdict: gain or loss where that is below {1 - LEVEL:.2f}, with "
                 f"{LEAST_SEEDS} seeds at least; else open."
             )
+            if any(gain.baseline == baseline for gain in table.gains):
+                parts.append(_room_note(table))
             if bootstrap and max(seeds, default=0) >= BOOTSTRAP_FROM:
                 parts.append(f"Bootstrap: the same {_LEVEL} interval by bootstrap over the seeds (BCa).")
     said: dict[tuple[str, ...], list[str]] = {}
@@ -423,6 +338,47 @@ def table_note(rows: Sequence[ComparisonRow], baseline: str | None, *, bootstrap
     parts.append(f"kB: thousands of bytes per client and round, uncompressed{exception}.")
     parts += [f"{', '.join(algorithms)}: {'; '.join(notes)}." for notes, algorithms in said.items()]
     return " ".join(parts)
+
+
+def _room_note(table: Table) -> str:
+    """What the column `room` is, and whether the rows that it rests on were tuned as the methods were."""
+    pooled = [row for row in table.rows if row.role == "pooled"]
+    compared = [row for row in table.rows if row.compared]
+    said = (
+        "With a published gain also: no room where the best pooled or oracle row has less on the baseline than was "
+        "published; does not show where the interval holds zero or less and is short of the published gain, also after "
+        "Holm's adjustment."
+    )
+    if not pooled:
+        return said
+    return f"{said} {', '.join(row.algorithm for row in pooled)}: {pooled_tuning(pooled, compared)}."
+
+
+def pooled_tuning(pooled: Sequence[ComparisonRow], compared: Sequence[ComparisonRow]) -> str:
+    """Whether the pooled rows had as many settings tried as the methods, in words."""
+    listed = [{row.tried.partition(BEYOND)[0] for row in rows} for rows in (pooled, compared)]
+    if listed[0] == listed[1]:
+        return "tuned like the methods" if pooled[0].tried else "not tuned, and neither were the methods"
+    return "not tuned like the methods"
+
+
+def gain_lines(table: Table) -> list[str]:
+    """Whether each published gain shows, a sentence each."""
+    lines = []
+    for gain, judged in judge_gains(table):
+        factor, digits = scale(table.row(gain.method).metrics[gain.metric])
+        words = {"best": first_values(table.rows, gain.metric), "final": "final"}
+        said = []
+        for which, word in words.items():
+            contrast, verdict = judged[which]
+            low, high = contrast.difference.low, contrast.difference.high
+            interval = "" if low is None else f" ({low * factor:+.{digits}f} to {high * factor:+.{digits}f})"
+            room = "" if contrast.room is None else f", room {contrast.room * factor:+.{digits}f}"
+            text = f"{word} {contrast.difference.mean * factor:+.{digits}f}{interval}{room}"
+            said.append(f"{text}: {verdict}" if verdict else text)
+        published = f"published {gain.published * factor:+.{digits}f}"
+        lines.append(f"{gain.method} − {gain.baseline}, {gain.metric}, {published}; {'; '.join(said)}.")
+    return lines
 
 
 def _cell(text: str) -> str:

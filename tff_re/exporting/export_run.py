@@ -21,7 +21,7 @@ from tff_re.recipes.structuring import to_table
 from tff_re.runs.data_source import data_source
 from tff_re.runs.evaluation import Evaluator, ServerEvaluator
 from tff_re.runs.experiment import Experiment
-from tff_re.runs.features.aggregation import sums_are_simulated
+from tff_re.runs.features.aggregation import sums_are_masked, sums_are_secure
 from tff_re.runs.features.attack import Attack
 from tff_re.runs.features.guarantee import guarantee_of
 from tff_re.runs.finished import BuilderOf, may_be_written, open_run
@@ -230,14 +230,15 @@ def _privacy(experiment: Experiment, private: Mapping[str, Any] | None) -> list[
     lines = ["trained by simulation: all clients' data were on one machine; in a deployment, texts stay at the clients"]
     if (sites := _of_sites(experiment)) is not None:
         lines = [f"trained {sites}: texts stayed there, sums over a site's clients left it (took_part.csv of the run)"]
-    secure = "; ".join(recipe.aggregation.notes()) if sums_are_simulated(recipe) else "the recipe sets none"
+    secure = "; ".join(recipe.aggregation.notes()) if sums_are_secure(recipe) else "the recipe sets none"
+    aggregation = f"{'' if sums_are_masked(recipe) else 'no '}secure aggregation: {secure}"
     if private is None:
-        lines.append(f"no differential privacy and no secure aggregation: {secure}")
+        lines.append(f"no differential privacy and {aggregation}")
     else:
         lines += [f"differential privacy: {private['statement']}", f"its noise comes {private['noise']}"]
         lines += [f"covered: {line}" for line in private["covered"]]
         lines += [f"not covered: {line}" for line in private["not_covered"]]
-        lines.append(f"no secure aggregation: {secure}")
+        lines.append(aggregation)
     if getattr(recipe.task.options, "encoding", None) in ("words", "characters"):
         least = recipe.task.options.min_clients
         lines.append(

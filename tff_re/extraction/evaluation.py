@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from datasets.documents.records import Document
 from datasets.entities.records import EntitySpan
 from datasets.entities.scoring import SpanCounts, score_spans
-from datasets.errors import DataError
+from datasets.errors import DataError, counted
 from datasets.relations.records import Span
-from tff_re.extraction.extract import CUT, DOCUMENTS_AT_ONCE, SKIPPED
+from tff_re.extraction.extract import CUT, DOCUMENTS_AT_ONCE, SKIPPED, notes_of_documents
 from tff_re.extraction.pipeline import Pipeline
-from tff_re.extraction.records import UNLINKED, Annotated, Fact, Mention, RawDocument
+from tff_re.extraction.records import UNLINKED, Annotated, Fact, GoldDocuments, Mention, RawDocument
 from tff_re.extraction.relations import chunks
 
 GOLD = "gold"
@@ -81,41 +81,49 @@ class Evaluation:
 
 
 def evaluate(
-    pipeline: Pipeline, documents: Sequence[Document], on_batch: Callable[[int], None] = lambda documents: None
+    pipeline: Pipeline, gold: GoldDocuments, on_batch: Callable[[int], None] = lambda documents: None
 ) -> Evaluation:
     """Scores a pipeline on documents with gold mentions and facts.
 
     An entity of a fact from raw text is right if its id is the gold one or, without a terminology's id, if one of its
     mentions has the span and type of a gold mention of the entity. Two predicted entities that are one gold entity
-    count once. Gold mentions without an id take no part in relations.
+    count once. Where gold relations are of mentions, only the span and the type of the mention count. Relations that
+    the model predicts without a direction are right in both orders. Gold mentions without an id take no part in
+    relations.
 
     Args:
       pipeline: Recognises, links and classifies.
-      documents: As `read_pubtator` gives them; types are those of the recogniser, in any case.
+      gold: The documents; types are those of the recogniser, in any case.
       on_batch: Called with the number of documents done.
 
     Raises:
-      DataError: No gold entity has a type of the recogniser, or no gold fact a relation of the model.
+      DataError: No gold entity has a type of the recogniser, no gold fact a relation of the model, or the gold
+        relations are of mentions and the model's are not.
     """
+    documents, undirected = gold.documents, pipeline.relations.undirected
+    if gold.of_mentions and not pipeline.relations.of_mentions:
+        raise DataError(
+            "the gold relations are between mentions, and the model's between the entities of a document",
+            remedy="give an export of the task sentence_relations",
+        )
     names, notes = _names(pipeline, documents)
     by_type = {name: Counts() for name in pipeline.recogniser.entity_types}
     on_gold, end_to_end, done, cut = Counts(), Counts(), 0, 0
     for batch in chunks(documents, DOCUMENTS_AT_ONCE):
         raw = [RawDocument(document.document_id, document.text, document.title_length) for document in batch]
-        gold = [Annotated(text, _gold_mentions(document, names)) for text, document in zip(raw, batch, strict=True)]
+        marked = [Annotated(text, _gold_mentions(document, names)) for text, document in zip(raw, batch, strict=True)]
         recognised = pipeline.annotate(raw)
         for name, counts in _recognition(recognised, batch, names, tuple(by_type)).items():
             by_type[name] += Counts(counts.true_positives, counts.predicted, counts.actual)
-        for document, facts in zip(batch, pipeline.facts(gold), strict=True):
-            on_gold += _relations(facts, document, {})
+        for document, facts in zip(batch, pipeline.facts(marked), strict=True):
+            on_gold += _relations(facts, document, _Identities({}, gold.of_mentions), undirected)
         for document, facts in zip(batch, pipeline.facts(recognised), strict=True):
-            end_to_end += _relations(facts, document, _ids_of_spans(document, names))
+            identities = _Identities(_ids_of_spans(document, names), gold.of_mentions)
+            end_to_end += _relations(facts, document, identities, undirected)
         cut += sum(document.cut for document in recognised)
         done += len(batch)
         on_batch(done)
-    skipped = len(set(pipeline.relations.skipped))
-    pipeline.relations.skipped.clear()
-    notes += [f"{count} {what}" for count, what in ((cut, CUT), (skipped, SKIPPED)) if count]
+    notes += notes_of_documents({CUT: cut, SKIPPED: len(set(pipeline.skipped()))}, pipeline.unit)
     total = sum(by_type.values(), Counts())
     return Evaluation(len(documents), total, by_type, on_gold, end_to_end, tuple(notes))
 
@@ -141,11 +149,11 @@ def _names(pipeline: Pipeline, documents: Sequence[Document]) -> tuple[dict[str,
     left_out = {kind: count for kind, count in gold.items() if kind not in names}
     missed = {name: count for name, count in relations.items() if name not in known}
     notes = [
-        f"{count} gold entities of {kind}, which the recogniser does not know, left out"
+        f"left out: {counted(count, 'gold mention', f' of {kind}')}, a type that the recogniser does not know"
         for kind, count in left_out.items()
     ]
     notes += [
-        f"{count} gold relations {name}, which the model does not know, count as missed"
+        f"counted as missed: {counted(count, 'gold relation', f' {name}')}, which the model does not know"
         for name, count in missed.items()
     ]
     return names, notes
@@ -178,21 +186,42 @@ def _ids_of_spans(document: Document, names: dict[str, str]) -> dict[tuple[int, 
     return ids
 
 
-def _relations(facts: Iterable[Fact], document: Document, ids: dict[tuple[int, int, str], set[str]]) -> Counts:
-    """Counts of a document's facts; `ids` are for mentions that no terminology linked."""
-    gold = {(fact.head_id, fact.relation, fact.tail_id) for fact in document.facts}
+@dataclass(frozen=True)
+class _Identities:
+    """Which gold entities predicted ones are.
+
+    Attributes:
+      of_spans: Span and type of a gold mention -> the ids of what it names.
+      of_mentions: As in `GoldDocuments`.
+    """
+
+    of_spans: Mapping[tuple[int, int, str], set[str]]
+    of_mentions: bool
+
+    def ids(self, mention: Mention, spans: Sequence[Span]) -> set[str]:
+        """The gold ids that a predicted entity may stand for; its own id where no gold mention is at its place."""
+        if mention.linked == GOLD or (mention.linked != UNLINKED and not self.of_mentions):
+            return {mention.entity_id}
+        at_place = [self.of_spans.get((*span, mention.type), set()) for span in (mention.span, *spans)]
+        unmatched_id = f"{mention.start}:{mention.end} {mention.type}" if self.of_mentions else mention.entity_id
+        return next((matching for matching in at_place if matching), {unmatched_id})
+
+
+def _relations(
+    facts: Iterable[Fact], document: Document, identities: _Identities, undirected: Collection[str]
+) -> Counts:
+    """Counts of a document's facts."""
+    gold = {_triple(fact.head_id, fact.relation, fact.tail_id, undirected) for fact in document.facts}
     predicted: set[Triple] = set()
     for fact in facts:
-        heads = _gold_ids(fact.head, fact.head_mentions, ids)
-        tails = _gold_ids(fact.tail, fact.tail_mentions, ids)
-        triples = {(head, fact.relation, tail) for head, tail in itertools.product(heads, tails)}
+        heads = identities.ids(fact.head, fact.head_mentions)
+        tails = identities.ids(fact.tail, fact.tail_mentions)
+        triples = {_triple(head, fact.relation, tail, undirected) for head, tail in itertools.product(heads, tails)}
         predicted.add(min(triples & gold or triples))
     return Counts(len(predicted & gold), len(predicted), len(gold))
 
 
-def _gold_ids(mention: Mention, spans: Sequence[Span], ids: dict[tuple[int, int, str], set[str]]) -> set[str]:
-    """The gold ids that a predicted entity may stand for; its own id where no gold mention is at its place."""
-    if mention.linked != UNLINKED:
-        return {mention.entity_id}
-    at_place = [ids.get((*span, mention.type), set()) for span in (mention.span, *spans)]
-    return next((matching for matching in at_place if matching), {mention.entity_id})
+def _triple(head: str, relation: str, tail: str, undirected: Collection[str]) -> Triple:
+    """Head, relation and tail; of a relation without a direction the two entities sorted."""
+    first, second = sorted((head, tail)) if relation in undirected else (head, tail)
+    return first, relation, second

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from datasets.errors import DataError
+from datasets.errors import DataError, counted
 from datasets.files import write_atomically
-from tff_re.extraction.forms import check_pubtator_id, fact_line, page_line, pubtator_block
+from tff_re.extraction.forms import check_pubtator_id, fact_line, mentions_line, page_line, pubtator_block
 from tff_re.extraction.graph import GRAPHML, Graph
 from tff_re.extraction.journal import Journal
-from tff_re.extraction.pipeline import Pipeline
+from tff_re.extraction.pipeline import Pipeline, Unit
 from tff_re.extraction.records import Annotated, Fact
 from tff_re.extraction.relations import chunks
 from tff_re.extraction.sources import Source
@@ -31,7 +31,7 @@ class Outputs:
     """The files to write.
 
     Attributes:
-      facts: JSON lines of facts.
+      facts: JSON lines of facts, or of each document's mentions where no relation is predicted.
       pubtator: All texts with their mentions and facts.
       graph: A file .graphml, or a folder for GraphML and CSV.
       page: An HTML page of the first documents.
@@ -67,24 +67,25 @@ class Extraction:
     """The result of an extraction.
 
     Attributes:
-      documents, mentions, facts: How many there are.
+      documents, mentions, facts: How many there are; no facts without a model of relations.
       files: What was written.
       notes: What a reader of the facts should know.
     """
 
     documents: int
     mentions: int
-    facts: int
+    facts: int | None
     files: tuple[Path, ...]
     notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far an extraction is: documents of `total`, and facts so far."""
+    """How far an extraction is: documents of `total`, and mentions and facts so far."""
 
     documents: int
     total: int
+    mentions: int
     facts: int
 
 
@@ -105,7 +106,9 @@ def extract_to(
     overwrite: bool = False,
     on_batch: Callable[[Progress], None] = lambda progress: None,
 ) -> Extraction:
-    """Extracts the facts of all documents into files; memory does not grow with their number.
+    """Extracts the facts of all documents, or without a model of relations their mentions, into files.
+
+    Memory does not grow with the number of documents.
 
     All files of the source are read once before the models are used, so that a damaged one is refused at the start.
 
@@ -130,23 +133,29 @@ def extract_to(
     settings = {"input": source.digest(), **settings, **written}
     with Journal(outputs.in_journal(), settings, resume=resume, overwrite=overwrite) as journal:
         pipeline = pipeline_of(journal.key)
-        on_batch(Progress(journal.documents, total, journal.counts[FACTS]))
+        on_batch(_progress(journal, total))
         waiting = itertools.islice(source.documents(), journal.documents, None)
         for batch in chunks(waiting, DOCUMENTS_AT_ONCE):
             annotated = pipeline.annotate(batch)
             facts = pipeline.facts(annotated)
-            counts = _counts(annotated, facts) + Counter({SKIPPED: len(pipeline.relations.skipped)})
-            pipeline.relations.skipped.clear()
+            counts = _counts(annotated, facts) + Counter({SKIPPED: len(pipeline.skipped())})
             texts, page_counts = _texts(annotated, facts, outputs, exports, journal.counts)
+            if pipeline.relations is None:
+                texts[FACTS] = "".join(mentions_line(d, exports, outputs.show_text) for d in annotated)
             journal.append(len(batch), texts, counts + page_counts)
-            on_batch(Progress(journal.documents, total, journal.counts[FACTS]))
-        return _finish(journal, outputs, notes, page_of)
+            on_batch(_progress(journal, total))
+        return _finish(journal, outputs, notes, page_of, pipeline)
 
 
-SKIPPED = "documents longer than the model of relations reads"
-CUT = "documents of which the recogniser read only the beginning (--unit sentences gives it one sentence at a time)"
-_WITHOUT_TEXT = "documents without text"
+SKIPPED = "longer than the model of relations reads"
+CUT = "that the recogniser did not read to the end"
+_REMEDY_OF_CUT = " (--unit sentences gives it one sentence at a time)"
+_WITHOUT_TEXT = "without text"
 _MENTIONS, _ON_PAGE, _CHARACTERS_ON_PAGE = "mentions", "documents on the page", "characters on the page"
+
+
+def _progress(journal: Journal, total: int) -> Progress:
+    return Progress(journal.documents, total, journal.counts[_MENTIONS], journal.counts[FACTS])
 
 
 def _check_graph(target: Path | None, replace: bool) -> None:
@@ -198,11 +207,15 @@ def _texts(
     return texts, on_page
 
 
-def _finish(journal: Journal, outputs: Outputs, notes: Sequence[str], page_of: PageOf | None) -> Extraction:
+def _finish(
+    journal: Journal, outputs: Outputs, notes: Sequence[str], page_of: PageOf | None, pipeline: Pipeline
+) -> Extraction:
     """Writes what is made of all facts, and gives the files their names."""
     files: list[Path] = []
     counts = journal.counts
-    result = Extraction(journal.documents, counts[_MENTIONS], counts[FACTS], (), (*_notes(counts), *notes))
+    facts = None if pipeline.relations is None else counts[FACTS]
+    notes = (*_notes(counts, pipeline.unit), *notes)
+    result = Extraction(journal.documents, counts[_MENTIONS], facts, (), notes)
     if outputs.graph is not None:
         files += Graph.read(journal.part(FACTS)).write(outputs.graph)
     if outputs.page is not None:
@@ -213,9 +226,19 @@ def _finish(journal: Journal, outputs: Outputs, notes: Sequence[str], page_of: P
     return Extraction(result.documents, result.mentions, result.facts, tuple(files), result.notes)
 
 
-def _notes(counts: Mapping[str, int]) -> tuple[str, ...]:
+def notes_of_documents(counts: Mapping[str, int], unit: Unit) -> list[str]:
+    """Notes from counts of documents `SKIPPED`, `CUT` or without text; `unit` is the pipeline's."""
+    remedies = {CUT: _REMEDY_OF_CUT if unit == "documents" else ""}
+    return [
+        counted(counts[what], "document", f" {what}{remedies.get(what, '')}")
+        for what in (_WITHOUT_TEXT, CUT, SKIPPED)
+        if counts.get(what)
+    ]
+
+
+def _notes(counts: Mapping[str, int], unit: Unit) -> tuple[str, ...]:
     linked = {name.removeprefix("linked: "): count for name, count in counts.items() if name.startswith("linked: ")}
-    notes = [f"{counts[name]} {name}" for name in (_WITHOUT_TEXT, CUT, SKIPPED) if counts.get(name)]
+    notes = notes_of_documents(counts, unit)
     if linked:
         notes.append("mentions linked: " + ", ".join(f"{name} {count}" for name, count in sorted(linked.items())))
     return tuple(notes)

@@ -21,7 +21,7 @@ def fact_line(document: RawDocument, fact: Fact, exports: Mapping[str, str | Non
     Args:
       document: Where it was found.
       fact: The fact.
-      exports: `entities_export`, `relations_export`: digests of both exports, None for a model of no export.
+      exports: `entities_export`, `relations_export`: digests of the exports, None for a model of no export.
       show_text: Whether to write the words.
     """
     value = {
@@ -34,6 +34,13 @@ def fact_line(document: RawDocument, fact: Fact, exports: Mapping[str, str | Non
         **exports,
     }
     return json.dumps(value, ensure_ascii=False) + "\n"
+
+
+def mentions_line(annotated: Annotated, exports: Mapping[str, str | None], show_text: bool) -> str:
+    """A document's mentions as a line of JSON; the arguments are those of `fact_line`."""
+    document = annotated.document
+    mentions = [mention_values(document, mention, show_text) for mention in annotated.mentions]
+    return json.dumps({"document": document.document_id, "mentions": mentions, **exports}, ensure_ascii=False) + "\n"
 
 
 def mention_values(document: RawDocument, mention: Mention, show_text: bool) -> dict[str, Any]:

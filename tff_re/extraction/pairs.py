@@ -47,7 +47,7 @@ class PairTypes:
 
 @dataclass(frozen=True)
 class Named:
-    """What a model is called in messages, and the types that it knows; None: it does not say which."""
+    """What a model is called in messages, and the types that it knows; None or none: it does not say which."""
 
     name: str
     types: Sequence[str] | Sequence[TypePair] | None
@@ -72,7 +72,7 @@ def pair_types(
     for name in [*(renamed or {}), *(name for pair in asked for name in pair)]:
         if name not in recogniser.types:
             raise DataError(f"{recogniser.name} recognises no type '{name}'", remedy=nearest(name, recogniser.types))
-    known = None if relations.types is None else {tuple(pair) for pair in relations.types}
+    known = {tuple(pair) for pair in relations.types} if relations.types else None
     theirs = sorted({name for pair in known or () for name in pair})
     by_case = {name.casefold(): name for name in theirs} | {name: name for name in theirs}
     names = {name: by_case.get(name, by_case.get(name.casefold(), name)) for name in recogniser.types}

@@ -20,13 +20,13 @@ class Pipeline:
 
     Attributes:
       recogniser: Finds the entities.
-      relations: Classifies pairs of mentions or of entities.
+      relations: Classifies pairs of mentions or of entities; None: no relation is predicted.
       linker: Gives mentions their ids.
       unit: What the recogniser reads at once: whole documents, or one sentence at a time.
     """
 
     recogniser: EntityRecogniser
-    relations: RelationModel
+    relations: RelationModel | None
     linker: Linker
     unit: Unit = "documents"
 
@@ -47,7 +47,15 @@ class Pipeline:
 
     def facts(self, annotated: Sequence[Annotated]) -> list[list[Fact]]:
         """The facts of each document."""
-        return self.relations.facts(annotated)
+        return [[] for _ in annotated] if self.relations is None else self.relations.facts(annotated)
+
+    def skipped(self) -> list[str]:
+        """Ids of the documents that the model of relations could not read since the last call."""
+        if self.relations is None:
+            return []
+        ids = list(self.relations.skipped)
+        self.relations.skipped.clear()
+        return ids
 
     def _entities(self, parts: Sequence[tuple[int, int, str]]) -> Iterator[tuple[Sequence[EntityPrediction], bool]]:
         """(its entities, whether the recogniser read only a part of it) of each text."""

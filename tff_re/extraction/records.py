@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from datasets.documents.records import Document
 from datasets.relations.records import Span
 
 EXACT, FOLDED, SIMILAR, UNLINKED = "exact", "folded", "similar", "none"
@@ -51,6 +52,20 @@ class RawDocument:
     document_id: str
     text: str = field(repr=False)
     title_length: int | None = None
+
+
+@dataclass(frozen=True)
+class GoldDocuments:
+    """Documents with mentions and relations, to score an extraction on.
+
+    Attributes:
+      documents: The documents.
+      of_mentions: Whether a relation is between two mentions, each an entity of its own, and not between entities that
+        a document may mention several times.
+    """
+
+    documents: Sequence[Document] = field(repr=False)
+    of_mentions: bool = False
 
 
 @dataclass(frozen=True)

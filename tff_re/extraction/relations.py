@@ -27,10 +27,14 @@ class RelationModel(Protocol):
 
     Attributes:
       labels: The relations that a fact may have.
+      undirected: Those of them that have no direction.
+      of_mentions: Whether it relates mentions, and not the entities of a document.
       skipped: Ids of documents that the model cannot read, see `facts`.
     """
 
     labels: tuple[str, ...]
+    undirected: frozenset[str]
+    of_mentions: bool
     skipped: list[str]
 
     def facts(self, documents: Sequence[Annotated]) -> list[list[Fact]]:
@@ -69,6 +73,8 @@ class SentenceRelations:
     Every two mentions of a sentence with allowed types are a pair. The model reads the sentence as in training: with
     both mentions marked or blinded or, where its training texts had placeholders in their place, with these.
     """
+
+    undirected, of_mentions = frozenset(), True
 
     def __init__(self, predictor: Any, pairs: PairTypes):
         details = predictor.description.get("details") or {}
@@ -135,6 +141,8 @@ class DocumentRelations:
     the order of the text. The model is given entities with the types that it was trained with.
     """
 
+    of_mentions = False
+
     def __init__(self, predictor: Any, pairs: PairTypes):
         self._predictor, self._pairs = predictor, pairs
         details = predictor.description.get("details") or {}
@@ -143,6 +151,7 @@ class DocumentRelations:
         directed = (details.get("pairs") or {}).get("directed", True)
         with_direction = set(self.labels if directed is True else directed or ())
         self._undirected = tuple(index for index, label in enumerate(self.labels) if label not in with_direction)
+        self.undirected = frozenset(self.labels[index] for index in self._undirected)
         self.skipped: list[str] = []
 
     def facts(self, documents: Sequence[Annotated]) -> list[list[Fact]]:

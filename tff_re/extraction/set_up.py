@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from datasets.errors import DataError
+from datasets.errors import DataError, counted
 from datasets.files import sha256_of
 from tff_re.extraction.pairs import Named, PairTypes, TypePair, pair_types
 from tff_re.extraction.pipeline import Pipeline, Unit
@@ -28,8 +28,8 @@ class SetUp:
 
     Attributes:
       recogniser: Finds entities.
-      predictor: The loaded export of relations.
-      pairs: The pairs of types that it classifies.
+      predictor: The loaded export of relations; None: no relation is predicted.
+      pairs: The pairs of types that it classifies; None without it.
       terminology: Links mentions; None: none is linked.
       unit: What the recogniser reads at once.
       settings: What has to be the same when an extraction continues.
@@ -37,8 +37,8 @@ class SetUp:
     """
 
     recogniser: EntityRecogniser
-    predictor: Any
-    pairs: PairTypes
+    predictor: Any | None
+    pairs: PairTypes | None
     terminology: Terminology | None
     unit: Unit
     settings: Mapping[str, Any]
@@ -48,7 +48,7 @@ class SetUp:
     def make(
         cls,
         entities: NamedModel,
-        relations: NamedModel,
+        relations: NamedModel | None,
         *,
         terminology: str | os.PathLike | None = None,
         similarity: float = SIMILARITY,
@@ -61,26 +61,32 @@ class SetUp:
         Raises:
           DataError: A model is of another kind, the two do not fit each other, or the terminology cannot be read.
         """
-        (recogniser, its_name, its_digest), (predictor, name, digest) = entities, relations
+        recogniser, its_name, its_digest = entities
         if not getattr(recogniser, "entity_types", None):
             raise DataError(
                 f"{its_name} recognises no entities", remedy="give an export of the task entity_recognition"
             )
-        check_model(predictor, name)
         if not 0 < similarity <= 1:
             raise DataError("the similarity is not above 0 and at most 1", remedy="use e.g. 0.9, or 1 for none")
         if unit not in UNITS:
             raise DataError("the recogniser reads documents or sentences", remedy=f"use one of {', '.join(UNITS)}")
-        trained_on = (predictor.description.get("details") or {}).get("pair_types")
-        named = Named(its_name, tuple(recogniser.entity_types)), Named(name, trained_on)
-        types = pair_types(*named, asked=[tuple(pair) for pair in pairs], renamed=renamed)
-        exports = {"entities_export": its_digest, "relations_export": digest}
+        predictor, types, exports = None, None, {"entities_export": its_digest}
+        if relations is not None:
+            predictor, name, digest = relations
+            check_model(predictor, name)
+            trained_on = (predictor.description.get("details") or {}).get("pair_types")
+            named = Named(its_name, tuple(recogniser.entity_types)), Named(name, trained_on)
+            types = pair_types(*named, asked=[tuple(pair) for pair in pairs], renamed=renamed)
+            exports["relations_export"] = digest
+        elif pairs or renamed:
+            raise DataError("pairs and other names of types are for relations", remedy="give an export of relations")
         settings = {
+            "relations_export": None,
             **exports,
             "terminology": None if terminology is None else sha256_of(terminology),
             "similarity": similarity,
-            "pairs": sorted(map(list, types.pairs)),
-            "renamed": dict(types.relation_types),
+            "pairs": None if types is None else sorted(map(list, types.pairs)),
+            "renamed": {} if types is None else dict(types.relation_types),
             "unit": unit,
         }
         linked = None if terminology is None else Terminology.read(Path(terminology), similarity)
@@ -91,12 +97,13 @@ class SetUp:
         """What a reader of the facts should know of the models and the terminology."""
         notes = []
         if self.terminology is not None and self.terminology.ambiguous:
-            notes.append(f"{self.terminology.ambiguous} names of the terminology have several ids, and link nothing")
+            names = counted(self.terminology.ambiguous, "name", " of the terminology with several ids")
+            notes.append(f"not used: {names}")
         if not getattr(self.predictor, "threshold", 0.0) <= 1:
             notes.append("the export of relations has no threshold that a probability reaches: it predicts no fact")
         return tuple(notes)
 
     def pipeline(self, key: bytes) -> Pipeline:
         """The steps; `key` makes the numbers of unlinked mentions."""
-        model = relation_model(self.predictor, self.pairs)
+        model = None if self.predictor is None else relation_model(self.predictor, self.pairs)
         return Pipeline(self.recogniser, model, Linker(self.terminology, key), self.unit)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
+from datasets.errors import counted
 from tff_re.pages.page import Facts, MarkedText, Section, TextPart, Words, page
 from tff_re.report.drawing import COLOURS
 
@@ -48,7 +49,7 @@ def entities_page(texts: Sequence[EntityText], types: Sequence[str], title: str,
         Section("about", "What was found", about),
         Section("texts", "Texts", [MarkedText(text.text_id, list(parts(text, numbers))) for text in texts]),
     ]
-    return page(title, f"{len(texts)} texts, {counts.total()} entities.", sections, made_by)
+    return page(title, f"{counted(len(texts), 'text')}, {counted(counts.total(), 'entity')}.", sections, made_by)
 
 
 def parts(text: EntityText, numbers: Mapping[str, int]) -> Iterator[TextPart]:

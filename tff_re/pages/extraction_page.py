@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from datasets.errors import counted
 from datasets.files import read_json_lines
 from tff_re.pages.network import network
 from tff_re.pages.page import Block, Facts, Items, MarkedText, Section, Table, TextPart, Words, page
@@ -23,7 +24,7 @@ class Result(Protocol):
 
     documents: int
     mentions: int
-    facts: int
+    facts: int | None
     notes: Sequence[str]
 
 
@@ -32,7 +33,7 @@ def extraction_page(path: Path, result: Result) -> str:
 
     Args:
       path: JSON lines of documents, each with `id`, `text`, `mentions` and `facts`.
-      result: What was extracted from all documents.
+      result: What was extracted from all documents; without facts there is no section for them.
 
     Raises:
       DataError: the file cannot be read.
@@ -48,10 +49,14 @@ def extraction_page(path: Path, result: Result) -> str:
         names.setdefault(_key(mention), mention["text"])
     types = sorted({mention["type"] for mention in mentions})
     colours = {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(types)}
-    rest = "" if len(documents) == result.documents else f"; this page shows the first {len(documents)} documents"
-    summary = f"{result.documents} documents, {result.mentions} mentions, {result.facts} facts{rest}."
+    first = counted(len(documents), "document")
+    rest = "" if len(documents) == result.documents else f"; this page shows the first {first}"
+    counts = (result.documents, "document"), (result.mentions, "mention"), (result.facts, "fact")
+    summary = ", ".join(counted(count, noun) for count, noun in counts if count is not None) + f"{rest}."
+    with_facts = result.facts is not None
+    click = "in the graph or in a text to see its facts" if with_facts else "to see its other mentions"
     about: list[Block] = [
-        Words("This page holds texts. Click an entity in the graph or in a text to see its facts."),
+        Words(f"This page holds texts. Click an entity {click}."),
         Facts({"types": ", ".join(types)} if types else {}),
         *([Items(list(result.notes))] if result.notes else []),
     ]
@@ -61,12 +66,16 @@ def extraction_page(path: Path, result: Result) -> str:
         _MOST_NODES,
     )
     sections = [
-        Section("about", "What was extracted", about),
         Section("graph", "Graph", [] if drawn is None else [drawn]),
         Section("facts", "Facts", _table(facts, numbers)),
+    ]
+    sections = [
+        Section("about", "What was extracted", about),
+        *(sections if with_facts else []),
         Section("texts", "Texts", list(_texts(documents, numbers, colours))),
     ]
-    return page("Extracted facts", summary, sections, "made by tff-re extract")
+    title = "Extracted facts" if with_facts else "Recognised entities"
+    return page(title, summary, sections, "made by tff-re extract")
 
 
 def _key(mention: Mapping[str, Any]) -> Key:

@@ -9,7 +9,7 @@ import tomllib
 import unicodedata
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from computations.registry import Choice
 from tff_re.errors import UserError, nearest
@@ -95,6 +95,13 @@ class Recipe:
         """Whether one client has all training examples, and no federation trains."""
         pooled = self.baseline is not None and self.baseline.kind == "pooled"
         return pooled or getattr(self.partition.options, "num_clients", None) == 1
+
+    @property
+    def role(self) -> Literal["federated", "local", "pooled"]:
+        """Who trains: a federation, every client by itself, or one client with all training examples."""
+        if self.baseline is not None and self.baseline.kind == "local":
+            return "local"
+        return "pooled" if self.one_client else "federated"
 
     @property
     def _notes_of_failures(self) -> tuple[str, ...]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import json
 import os
 import platform
+import subprocess
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
@@ -177,7 +179,10 @@ class RunFolder:
 
 
 def environment() -> dict:
-    """Versions of what a run's numbers depend on."""
+    """Versions of what a run's numbers depend on, and the model of the processor, which decides on their last digits.
+
+    `commit` is that of a checkout, with `+` after it where files were changed; '' for an installed package.
+    """
     from tff_re import __version__
 
     return {
@@ -185,5 +190,32 @@ def environment() -> dict:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cores": usable_cores(),
+        "processor": _processor(),
+        "commit": _commit(),
         **{name: metadata.version(name) for name in PACKAGES},
     }
+
+
+def _processor() -> str:
+    """The model of the processor, as Linux names it; elsewhere what Python knows."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+@functools.cache
+def _commit() -> str:
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return ""
+
+    def git(*arguments: str) -> str:
+        ran = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True)
+        return ran.stdout.strip()
+
+    try:
+        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.CalledProcessError):  # no git here, or a folder of another user
+        return ""

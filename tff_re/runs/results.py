@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from computations.local_model import assign_weights
+from computations.local_model import LABEL, assign_weights
 from datasets.files import csv_text
 from tff_re import models
 from tff_re.models.inputs import trained_in_parts
@@ -43,6 +43,7 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
         "final": history[-1] if history else {},
         "best": best_values(history, test=result.chosen is None),
         "references": _references(experiment, result),
+        "test_examples": _test_examples(experiment.prepared),
         "data": data_source(experiment),
         "notes": list(experiment.notes),
     }
@@ -77,6 +78,13 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
             counts = [[label, *row] for label, row in zip(labels, confusion.tolist(), strict=True)]
             write_text(folder.confusion, csv_text([["class", *labels], *counts]))
     write_digests(folder)
+
+
+def _test_examples(prepared: Prepared) -> int | None:
+    """How many examples the run is tested on, at the server or at all clients; None where they are at sites."""
+    if prepared.held_out is not None:
+        return len(prepared.samples("test"))
+    return None if prepared.sites else sum(len(client.test[LABEL]) for client in prepared.examples.clients)
 
 
 def _write_clients(experiment: Experiment, folder: RunFolder, result: Result) -> None:

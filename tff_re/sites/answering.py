@@ -21,6 +21,7 @@ from tff_re.sites import protocol
 from tff_re.sites.agreement import SPLITS
 from tff_re.sites.decisions import Decisions
 from tff_re.sites.experiments import NO_STATE
+from tff_re.sites.masked_layout import layouts_of
 from tff_re.sites.messages import Lost, Malformed, Refused
 from tff_re.sites.program import Carried, Program, SiteStage, arrays_of, member, value_of
 from tff_re.sites.requests import TRAIN, Request
@@ -62,7 +63,10 @@ class StageAnswers:
         sent = {step.name: value_of(step.type_signature, values) for step in stage.sent}
         if next(values, None) is not None:
             raise Malformed("the message holds more arrays than the stage takes")
-        first = self._decisions.stage(run, request, program.bytes_up(stage, len(request.clients)))
+        size = program.bytes_up(stage, len(request.clients))
+        if isinstance(question, protocol.Masked):
+            size = sum(layout.sent_bytes for layout in layouts_of(stage))
+        first = self._decisions.stage(run, request, size)
         return self._answer(run, program, stage, request, first, sent)
 
     def _answer(self, run, program: Program, stage: SiteStage, request: Request, first: str, sent) -> list[np.ndarray]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from tff_re.runtime.in_process.values import Values
 from tff_re.sites import protocol
 from tff_re.sites.agreement import Agreement
 from tff_re.sites.asking import SiteLost, SiteRefused, Sites
+from tff_re.sites.opening import Opening, SitesFailed
 from tff_re.sites.participation import NO_ANSWER, TooFewAnswers
 from tff_re.sites.prepared import Reference
 from tff_re.sites.program import Program, SiteStage, arrays_of, merged
@@ -49,6 +51,7 @@ class Call:
         round_num: int,
         first: int | None = None,
         least: int = 0,
+        opening: Opening | None = None,
     ):
         """Prepares.
 
@@ -61,10 +64,12 @@ class Call:
           first: stop waiting after this many clients' answers; None: wait for all.
           least: fewest clients' answers that a round needs, or it is repeated with other clients; 0: `Patience.quorum`
             decides.
+          opening: opens the totals of masked sums; None: sums are not masked.
         """
         self._sites, self._agreement, self._limits = sites, agreement, limits
         self._program, self._argument, self._purpose, self._round = program, argument, purpose, round_num
-        self._first, self._least = first, least
+        self._first, self._least, self._opening = first, least, opening
+        self._left_out: set[str] = set()
         self._values = Values()
         self._number_of = {client.client_id: number for number, client in enumerate(agreement.clients)}
         site_of = {client.client_id: client.site for client in agreement.clients}
@@ -85,25 +90,31 @@ class Call:
           SiteRefused, UserError: a site does not do it.
           WorkerDied: sites were lost, and the call has to be repeated; TooFewAnswers: with other clients.
         """
-        left_out = self._lost()
+        self._left_out = self._lost()
         while True:
-            taking_part = OrderedDict((s, n) for s, n in self._clients_at.items() if s not in left_out)
+            taking_part = OrderedDict((s, n) for s, n in self._clients_at.items() if s not in self._left_out)
             try:
                 result = self._attempt(taking_part)
-                self._note_who_counts(taking_part, left_out)
+                self._note_who_counts(taking_part)
                 self.took_part = list(taking_part)
                 return result
-            except _Failed as failed:
-                left_out |= failed.sites.keys()
-                lines = "; ".join(failed.sites.values())
-                if self._are_enough(self._clients_at.keys() - left_out):
-                    self._sites.say(f"{lines}; round {self._round} goes on without")
-                elif self._least:
+            except SitesFailed as failed:
+                lines = str(failed)
+                if self._go_on_without(failed.sites):
+                    continue
+                if self._least:
                     _log.warning("%s; round %d is repeated with others", lines, self._round)
-                    self._note_who_counts(self._clients_at.keys() - left_out, left_out)
+                    self._note_who_counts(self._clients_at.keys() - self._left_out)
                     raise TooFewAnswers(lines) from None
-                else:
-                    raise WorkerDied(lines, pid=None, log_path=None) from None
+                raise WorkerDied(lines, pid=None, log_path=None) from None
+
+    def _go_on_without(self, failed: dict[str, str]) -> bool:
+        """Leaves sites out of the call, with the reason of each; whether the others are enough."""
+        self._left_out |= failed.keys()
+        enough = self._are_enough(self._clients_at.keys() - self._left_out)
+        if enough:
+            self._sites.say(f"{'; '.join(failed.values())}; round {self._round} goes on without")
+        return enough
 
     def _lost(self) -> set[str]:
         """Sites that were lost in an earlier call and are left out of this one at once, if the others are enough."""
@@ -118,15 +129,15 @@ class Call:
         left, quorum = self._clients_of(sites), self._sites.patience.quorum
         return bool(left) and left >= (self._least or quorum * expected)
 
-    def _note_who_counts(self, taking_part: Collection[str], left_out: set[str]) -> None:
-        why = {s: NO_ANSWER if s in left_out else SURPLUS for s in self._clients_at if s not in taking_part}
+    def _note_who_counts(self, taking_part: Collection[str]) -> None:
+        why = {s: NO_ANSWER if s in self._left_out else SURPLUS for s in self._clients_at if s not in taking_part}
         self.not_counted = {self._ids[number]: why[s] for s in why for number in self._clients_at[s]}
 
     def _clients_of(self, sites: Collection[str]) -> int:
         return sum(len(self._clients_at[site]) for site in sites)
 
     def _attempt(self, sites: OrderedDict[str, list[int]]):
-        """The result over these sites, of which those are taken off that are left out; raises _Failed."""
+        """The result over these sites, of which those are taken off that are left out; raises SitesFailed."""
         server: dict[object, object] = {CANCELLATION: Cancellation()}
 
         def argument(step: Step):
@@ -142,15 +153,40 @@ class Call:
         return self._program.result(result, self._program.result_type)
 
     def _stage(self, stage: SiteStage, sites: OrderedDict[str, list[int]], scope: Scope) -> list[object]:
-        """The stage's sums over the sites; takes sites off `sites` whose answers to the first stage are late.
+        """The stage's sums over the sites; takes sites off `sites` whose answers to the first stage are late, and, if
+        sums are masked, that are lost in it: their masks are opened.
 
-        Raises _Failed.
+        Raises SitesFailed.
         """
         index = self._program.stages.index(stage)
+        questions = self._questions(stage, index, sites, scope)
+        asked = list(sites)
+        picks = self._first is not None and index == 0
+        enough = (lambda answered: self._clients_of(answered) >= self._first) if picks else (lambda answered: False)
+        answers = self._sites.ask_all(questions, enough)
+        failed, partials = self._read(scope, stage, sites, answers)
+        if failed and not (picks and enough(answers.keys() - failed.keys())):
+            goes_on = self._opening is not None and index == 0 and len(partials) > 1
+            if not goes_on or not self._go_on_without(failed):
+                raise SitesFailed(failed)
+        for site in sites.keys() - answers.keys() | failed.keys():
+            del sites[site]
+        if self._opening is not None:
+            return self._opened(scope, stage, next(iter(questions.values())).attempt, asked, partials)
+        sums = list(partials.values())
+        return [merged(scope, aggregation, [s[n] for s in sums]) for n, aggregation in enumerate(stage.sums)]
+
+    def _questions(
+        self, stage: SiteStage, index: int, sites: OrderedDict[str, list[int]], scope: Scope
+    ) -> dict[str, protocol.Stage]:
         sent = tuple(array for step in stage.sent for array in arrays_of(scope[step.name]))
         versions = () if self._state_path is None else self._part(self._state_path)
-        questions = {
-            site: protocol.Stage(
+        question, masks = protocol.Stage, {}
+        if self._opening is not None:
+            self._require_two(sites)
+            question, masks = protocol.Masked, {"attempt": self._opening.next_attempt(), "sites": tuple(sites)}
+        return {
+            site: question(
                 run=self._agreement.run,
                 round=self._round,
                 purpose=self._purpose,
@@ -160,29 +196,51 @@ class Call:
                 clients=tuple(self._ids[number] for number in numbers),
                 versions=tuple(int(versions[number]) for number in numbers) if len(versions) else (),
                 arrays=sent,
+                **masks,
             )
             for site, numbers in sites.items()
         }
-        picks = self._first is not None and index == 0
-        enough = (lambda answered: self._clients_of(answered) >= self._first) if picks else (lambda answered: False)
-        answers = self._sites.ask_all(questions, enough)
-        failed, partials = {}, []
+
+    def _read(self, scope: Scope, stage: SiteStage, sites: OrderedDict[str, list[int]], answers: Mapping) -> tuple:
+        """(site -> why it failed, site -> its sums as values, or its answer where these are masked)."""
+        failed, partials = {}, {}
         for site, answer in answers.items():
             if isinstance(answer, SiteRefused):
                 raise UserError(str(answer))
-            problem = str(answer) if isinstance(answer, SiteLost) else None
-            if problem is None:
+            if isinstance(answer, SiteLost):
+                failed[site] = str(answer)
+            elif self._opening is None:
                 try:
-                    partials.append(checked(scope, stage, answer.arrays, self._bounds(sites[site])))
+                    partials[site] = checked(scope, stage, answer.arrays, self._bounds(sites[site]))
                 except BadSums as error:
-                    problem = f"site {site}: {error}"
-            if problem is not None:
-                failed[site] = problem
-        if failed and not (picks and enough(answers.keys() - failed.keys())):
-            raise _Failed(failed)
-        for site in sites.keys() - answers.keys() | failed.keys():
-            del sites[site]
-        return [merged(scope, aggregation, [sums[n] for sums in partials]) for n, aggregation in enumerate(stage.sums)]
+                    failed[site] = f"site {site}: {error}"
+            elif self._opening.fits(stage, answer):
+                partials[site] = answer
+            else:
+                failed[site] = f"site {site}: its masked sums are not of their type"
+        return failed, partials
+
+    def _opened(
+        self, scope: Scope, stage: SiteStage, attempt: int, asked: Sequence[str], answers: Mapping
+    ) -> list[object]:
+        """The total of masked sums, as values."""
+        self._require_two(answers)
+        arrays = self._opening.total(stage, attempt, asked, answers)
+        numbers = [number for site in answers for number in self._clients_at[site]]
+        try:
+            return checked(scope, stage, arrays, dataclasses.replace(self._bounds(numbers), sites=1))
+        except BadSums as error:
+            raise UserError(
+                f"round {self._round}: the total over {', '.join(answers)} cannot be: {error}; masks hide which site "
+                "sent what, so look at each site's log"
+            ) from None
+
+    def _require_two(self, sites: Collection[str]) -> None:
+        if len(sites) < 2:
+            raise UserError(
+                f"round {self._round}: masked sums need clients at two sites or more, and there is only "
+                f"{', '.join(sites)}; ask more clients (training.clients_per_round), or set aggregation.secure = 'none'"
+            )
 
     def _bounds(self, in_call: Sequence[int]) -> Bounds:
         """Of the sums over these clients of the call."""
@@ -209,14 +267,6 @@ class Call:
             if all(references):
                 return references
         raise SiteRefused("a computation over sites needs examples that are held there")
-
-
-class _Failed(Exception):
-    """Sites that have to be left out, with the reason of each."""
-
-    def __init__(self, sites: dict[str, str]):
-        super().__init__("; ".join(sites.values()))
-        self.sites = sites
 
 
 def _reference(value) -> Reference | None:

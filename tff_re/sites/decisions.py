@@ -6,6 +6,7 @@
     words        vocabulary.least_clients, the other sites' keys
     computation  allow.least_clients, allow.evaluation, the same computation as at the coordinator
     stage        the form of a request, its order, allow.most_rounds, allow.most_bytes_up, the budgets of ε
+    masks        allow.least_sites, the other sites' keys, one answer to an attempt, one roster, all signatures
 
 A lying coordinator gains by asking twice: the difference of two answers shows what both sums hide. So the first request
 for a round fixes its clients and broadcast values; the same request is answered with the same bytes, and any other is
@@ -23,14 +24,19 @@ from functools import cached_property
 from typing import Any
 
 import tensorflow as tf
+from cryptography.exceptions import InvalidSignature
 
+from computations.errors import CompositionError
 from computations.privacy.options import rounded_up
 from tff_re import __version__
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
+from tff_re.runs.features.aggregation import sums_are_masked
 from tff_re.runs.features.privacy import accounting_in, require_private_statistics
 from tff_re.sites.agreement import SPLITS
+from tff_re.sites.attempts import Attempt, Attempts
 from tff_re.sites.ledger import Ledger, TrainingData
+from tff_re.sites.masked_layout import require_sums
 from tff_re.sites.messages import Refused
 from tff_re.sites.policy import Site, recipe_table, table_digest
 from tff_re.sites.requests import EVALUATE, REQUESTS, TRAIN, Record, Request, groups
@@ -46,6 +52,9 @@ SPARE_EVALUATIONS = 8
 
 CHECKPOINTS = 2
 """Rounds whose checkpoints a coordinator keeps: it resumes from one of them."""
+
+MIN_SITES = 2
+"""Of a total that is opened, where allow.least_sites is not set."""
 
 SLACK = 1 + 1e-9
 """A budget may be exceeded by a rounding error."""
@@ -78,6 +87,7 @@ class Decisions:
                 )
             recipe = self._site.local_recipe(table)
             self.require_privacy(recipe)
+            self.require_masks(recipe)
             require_private_statistics(recipe, at_sites=True)
         except UserError as error:  # of the policy and the recipe, which the coordinator has
             raise Refused(str(error)) from None
@@ -90,6 +100,20 @@ class Decisions:
             raise UserError("the recipe has no [privacy], and this site asks for it")
         if needed == "example" and unit != "example":
             raise UserError("this site asks for privacy.unit = 'example', whose noise it adds itself")
+
+    def require_masks(self, recipe: Recipe) -> None:
+        """Raises UserError where the recipe has no masks and this site asks for them, or the site has no keys."""
+        if not sums_are_masked(recipe):
+            if self._allow.least_sites is not None:
+                raise UserError(
+                    "the recipe has no aggregation.secure = 'masks', and this site asks for it (allow.least_sites)"
+                )
+            return
+        if not self._site.options.mask_keys or not self._site.options.sites:
+            raise UserError(
+                "the recipe masks sums, and this site has no keys of other sites; its operator lists them in [sites] "
+                "and [mask_keys] (`site SITE.TOML --key` and `--mask-key` print them there)"
+            )
 
     def clients(self, sizes: Collection) -> None:
         """Those that have enough training examples; there has to be one."""
@@ -122,7 +146,7 @@ class Decisions:
                 "the secret out, to show only words that enough of its own clients hold"
             )
 
-    def computation(self, programs: Mapping[str, Any], digests: Mapping[str, str]) -> None:
+    def computation(self, recipe: Recipe, programs: Mapping[str, Any], digests: Mapping[str, str]) -> None:
         """The computations of a run by their purposes, and their digests at the coordinator."""
         if self._allow.least_clients > 1 and programs[TRAIN].collects:
             raise Refused(
@@ -139,6 +163,75 @@ class Decisions:
                     f"the recipe gives another computation here than at the coordinator ({purpose}); use the same "
                     f"versions of tff-re ({__version__} here) and of TensorFlow ({tf.__version__})"
                 )
+            if sums_are_masked(recipe):
+                try:
+                    require_sums(programs[purpose])
+                except CompositionError as error:
+                    raise Refused(str(error)) from None
+
+    # Masked sums
+
+    def sums(self, recipe: Recipe, *, masked: bool) -> None:
+        """Whether sums of a recipe leave as they are asked for."""
+        if sums_are_masked(recipe) != masked:
+            raise Refused(f"the sums of this recipe leave {'in the clear' if masked else 'masked'}, and not otherwise")
+
+    def masked(self, attempts: Attempts, attempt: Attempt) -> None:
+        """A question for masked sums, before it is computed: who is asked, and that an attempt is answered once."""
+        if self._site.options.name not in attempt.sites:
+            raise Refused("it is not among the sites whose sums are asked for")
+        self._enough(attempt.sites)
+        known = self._site.others().keys() & self._site.mask_keys().keys()
+        if unknown := [site for site in attempt.sites if site not in known and site != self._site.options.name]:
+            raise Refused(f"it has no keys of {', '.join(unknown)}; its operator lists them in [sites] and [mask_keys]")
+        newest = attempts.newest
+        if newest is not None and attempt.number <= newest.number:
+            self.newest(attempts, attempt.number)
+            if (newest.request, newest.context) != (attempt.request, attempt.context):
+                raise Refused("this attempt was asked for otherwise before; an attempt is answered once")
+
+    def newest(self, attempts: Attempts, number: int) -> None:
+        """Masks of an older attempt are not opened once a newer one was answered."""
+        if number < attempts.newest.number:
+            raise Refused("a newer attempt was answered already; attempts grow with the coordinator's clock")
+
+    def roster(self, attempts: Attempts, roster: list[str]) -> None:
+        """Whether the site signs for a total over these sites, in the newest attempt."""
+        attempt = attempts.newest
+        if roster != [site for site in attempt.sites if site in roster] or self._site.options.name not in roster:
+            raise Refused("the total is not over sites that were asked in this attempt, with this site among them")
+        self._enough(roster)
+        if attempt.roster not in (None, roster):
+            raise Refused("it has signed for other sites in this attempt; it signs once")
+        opened = attempts.opened.get(attempt.sums, [])
+        least = self._allow.least_sites or MIN_SITES
+        if roster not in opened and opened and min(map(len, groups([*opened, roster]))) < least:
+            before = ", ".join(opened[-1])
+            raise Refused(
+                f"a total over {before} was opened before, and one over {', '.join(roster)} would tell the sums of "
+                f"fewer than {least} sites apart"
+            )
+
+    def opening(self, attempts: Attempts, roster: list[str], signatures: Collection[bytes]) -> None:
+        """Whether the site opens the total over a roster: it has signed it, and so have all others."""
+        attempt, keys = attempts.newest, self._site.others()
+        if attempt.roster != roster:
+            raise Refused("it has not signed for these sites in this attempt")
+        for site, signature in zip(roster, signatures, strict=True):
+            if site == self._site.options.name:
+                continue
+            try:
+                keys[site].verify(signature, attempt.signed_text(roster))
+            except InvalidSignature:
+                raise Refused(
+                    f"the signature of {site} does not hold for this total; its key in [sites] is another one, or it "
+                    "was asked for something else"
+                ) from None
+
+    def _enough(self, sites: Collection[str]) -> None:
+        least = self._allow.least_sites or MIN_SITES
+        if len(sites) < least:
+            raise Refused(f"it opens totals over at least {least} sites (allow.least_sites), and not over {len(sites)}")
 
     # A stage: its form, then its place among what was asked before, then what it costs
 

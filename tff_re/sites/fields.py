@@ -11,6 +11,7 @@ import numpy as np
 from attrs.validators import and_
 
 from tff_re.sites.keys import is_public_key
+from tff_re.sites.masks import MAX_SITES
 
 ARRAY, REST = "array", "rest"
 """Metadata of a field that travels as an array, and of the one that has all further arrays."""
@@ -49,6 +50,9 @@ MAX_TEXT = 1 << 22
 """Characters of a recipe."""
 
 MAX_ROUND = 1 << 31
+
+MAX_ATTEMPT = 1 << 62
+"""The clock in milliseconds is far below."""
 
 SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 RUN = re.compile("[0-9a-f]{32}")
@@ -114,6 +118,8 @@ KEYS = check(
     lambda value: all(re.fullmatch(SITE_NAME, name) and is_public_key(key) for name, key in value.items()),
     "be the public keys of sites",
 )
+ATTEMPT = number(1, MAX_ATTEMPT)
+ROSTER = and_(length(2, MAX_SITES), each(SITE), UNIQUE)
 REASON = attrs.validators.optional(length(0, MAX_TEXT))
 
 

@@ -1,4 +1,7 @@
-"""Files that only a site's user may read: the sites' shared secret, and the Ed25519 key that a site signs with."""
+"""Files that only a site's user may read: the sites' shared secret, and the key that a site signs with.
+
+The file has an Ed25519 key. The X25519 key of masked sums is derived from it, so that a site keeps one file.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,18 @@ import os
 from pathlib import Path
 
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from tff_re.errors import UserError
 
 PREFIX = "ed25519:"
 """Before a public key's 32 bytes in base64, as site.toml has it."""
+
+MASK_PREFIX = "x25519:"
+"""The same, for the public key of masked sums."""
 
 PUBLIC_BYTES, SIGNATURE_BYTES = 32, 64
 
@@ -73,21 +81,33 @@ def read_key(path: Path) -> Ed25519PrivateKey:
     return key
 
 
-def public_text(key: Ed25519PrivateKey) -> str:
-    """The public key as other sites' [sites] have it."""
+def mask_key(key: Ed25519PrivateKey) -> X25519PrivateKey:
+    """The X25519 key of masked sums, derived from the key that the site signs with."""
+    raw = key.private_bytes_raw()
+    return X25519PrivateKey.from_private_bytes(HKDF(hashes.SHA256(), 32, None, b"tff-re mask key").derive(raw))
+
+
+def public_text(key: Ed25519PrivateKey | X25519PrivateKey) -> str:
+    """The public key as other sites' [sites] have it, of a mask key as [mask_keys] has it."""
     raw = key.public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
-    return PREFIX + base64.b64encode(raw).decode()
+    prefix = MASK_PREFIX if isinstance(key, X25519PrivateKey) else PREFIX
+    return prefix + base64.b64encode(raw).decode()
 
 
-def is_public_key(text: str) -> bool:
-    """Whether a text is a `public_text`."""
+def is_public_key(text: str, prefix: str = PREFIX) -> bool:
+    """Whether a text is a `public_text` with this prefix."""
     try:
-        raw = base64.b64decode(text.removeprefix(PREFIX), validate=True)
+        raw = base64.b64decode(text.removeprefix(prefix), validate=True)
     except ValueError:
         return False
-    return len(raw) == PUBLIC_BYTES and text == PREFIX + base64.b64encode(raw).decode()
+    return len(raw) == PUBLIC_BYTES and text == prefix + base64.b64encode(raw).decode()
 
 
 def public_key(text: str) -> Ed25519PublicKey:
     """The key of a `public_text`."""
     return Ed25519PublicKey.from_public_bytes(base64.b64decode(text.removeprefix(PREFIX)))
+
+
+def public_mask_key(text: str) -> X25519PublicKey:
+    """The key of a `public_text` of a mask key."""
+    return X25519PublicKey.from_public_bytes(base64.b64decode(text.removeprefix(MASK_PREFIX)))

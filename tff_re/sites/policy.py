@@ -14,11 +14,22 @@ from typing import Literal
 import attrs
 from attrs.validators import and_, ge, gt, lt, matches_re, optional
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe, apply_override, load, read_toml, resolve, tomllib
 from tff_re.recipes.structuring import structure
-from tff_re.sites.keys import PREFIX, is_public_key, public_key, public_text, read_key, read_private
+from tff_re.sites.keys import (
+    MASK_PREFIX,
+    PREFIX,
+    is_public_key,
+    mask_key,
+    public_key,
+    public_mask_key,
+    public_text,
+    read_key,
+    read_private,
+)
 from tff_re.tasks import TASKS
 from tff_re.tasks.task import Task
 
@@ -119,6 +130,8 @@ class AllowOptions:
     most_rounds: so many rounds of one run are answered.
     most_bytes_up: so many bytes of sums leave for one run.
     least_clients: a sum of a training stage is over at least so many of the site's clients.
+    least_sites: sums leave this site masked only ([aggregation] secure = "masks"), and it opens totals over at least so
+      many sites; not set: recipes without masks are answered, too, and totals are opened over at least 2.
     evaluation: whether sums of an evaluation (counts and losses) are answered.
     """
 
@@ -130,6 +143,7 @@ class AllowOptions:
     most_rounds: int = attrs.field(default=1000, validator=ge(1))
     most_bytes_up: int = attrs.field(default=10**12, validator=ge(1))
     least_clients: int = attrs.field(default=1, validator=ge(1))
+    least_sites: int | None = attrs.field(default=None, validator=optional(ge(2)))
     evaluation: bool = True
 
     def __attrs_post_init__(self):
@@ -159,6 +173,7 @@ class SiteOptions:
     state: folder for what clients keep between rounds, and the log.
     data, clients, allow, vocabulary: see their classes.
     sites: the other sites' names and public keys, as their operators say them. This site's own may be among them.
+    mask_keys: the other sites' names and public keys of masked sums, as `site SITE.TOML --mask-key` prints them.
     key: the file of the key that this site signs with; `site SITE.TOML --key` makes it.
     set: further keys of recipes, such as "task.tokenizer", to this site's values.
     threads: clients that are computed side by side.
@@ -170,6 +185,7 @@ class SiteOptions:
     clients: ClientsOptions = ClientsOptions()
     vocabulary: VocabularyOptions = VocabularyOptions()
     sites: dict[str, str] = attrs.field(factory=dict)
+    mask_keys: dict[str, str] = attrs.field(factory=dict)
     set: dict[str, str] = attrs.field(factory=dict)
     key: str = "site.key"
     socket: str = "site.sock"
@@ -184,8 +200,14 @@ class SiteOptions:
         for name, key in self.sites.items():
             if not is_public_key(key):
                 raise ValueError(f"sites has no public key of {name} as `site SITE.TOML --key` prints it ({PREFIX}…)")
-        if len(set(self.sites.values())) < len(self.sites):
-            raise ValueError("sites has one key under two names; each site makes a key of its own")
+        for name, key in self.mask_keys.items():
+            if not is_public_key(key, MASK_PREFIX):
+                raise ValueError(
+                    f"mask_keys has no public key of {name} as `site SITE.TOML --mask-key` prints it ({MASK_PREFIX}…)"
+                )
+        for table, keys in (("sites", self.sites), ("mask_keys", self.mask_keys)):
+            if len(set(keys.values())) < len(keys):
+                raise ValueError(f"{table} has one key under two names; each site makes a key of its own")
 
 
 @attrs.frozen
@@ -231,13 +253,25 @@ class Site:
         Raises:
           UserError: this site's own key is there under another name, or another one under its own.
         """
-        key_here, name = public_text(self.signing_key()), self.options.name
-        for listed, key in self.options.sites.items():
+        others = self._others("sites", self.options.sites, public_text(self.signing_key()))
+        return {listed: public_key(key) for listed, key in others.items()}
+
+    def mask_keys(self) -> dict[str, X25519PublicKey]:
+        """The public keys of masked sums of the other sites, by name. Raises UserError as `others`."""
+        here = public_text(mask_key(self.signing_key()))
+        others = self._others("mask_keys", self.options.mask_keys, here)
+        return {listed: public_mask_key(key) for listed, key in others.items()}
+
+    def _others(self, table: str, keys: dict[str, str], key_here: str) -> dict[str, str]:
+        name = self.options.name
+        for listed, key in keys.items():
             if listed == name and key != key_here:
-                raise UserError(f"site {name}: [sites] has another key of this site than its own, which is {key_here}")
+                raise UserError(
+                    f"site {name}: [{table}] has another key of this site than its own, which is {key_here}"
+                )
             if listed != name and key == key_here:
-                raise UserError(f"site {name}: [sites] has this site's own key as that of {listed}; get {listed}'s")
-        return {listed: public_key(key) for listed, key in self.options.sites.items() if listed != name}
+                raise UserError(f"site {name}: [{table}] has this site's own key as that of {listed}; get {listed}'s")
+        return {listed: key for listed, key in keys.items() if listed != name}
 
     def local_recipe(self, table: dict) -> Recipe:
         """A coordinator's recipe, as `recipe_table` gives it, with this site's files; changes the table.

@@ -206,6 +206,16 @@ def member(type_signature: tff.Type) -> tff.Type:
     return type_signature.member if isinstance(type_signature, tff.FederatedType) else type_signature
 
 
+def leaves(type_signature: tff.Type, name: str | None = None) -> Iterator[tuple[str | None, tff.TensorType]]:
+    """(the innermost name, type) of each tensor, in the order of the arrays."""
+    type_signature = member(type_signature)
+    if isinstance(type_signature, tff.StructType):
+        for inner, part in tff.structure.iter_elements(type_signature):
+            yield from leaves(part, inner or name)
+    else:
+        yield name, type_signature
+
+
 def arrays_of(value) -> list[np.ndarray]:
     """The tensors of a value, depth first, as arrays."""
     return [tensor.numpy() if hasattr(tensor, "numpy") else np.asarray(tensor) for tensor in tf.nest.flatten(value)]

@@ -10,6 +10,9 @@ arrays become bytes is `tff_re.sites.messages`.
     facts    -                               -> digests of the facts of bags
     agree    what all agreed upon            -> -
     stage    broadcast values                -> sums over the clients
+    masked   the same, and the sites         -> the sums, masked
+    roster   the sites that answered         -> a signature of these
+    open     their signatures                -> keys of masks
     finish   -                               -> -
     ping     -                               -> -
 
@@ -25,6 +28,7 @@ import numpy as np
 from attrs.validators import and_, optional
 
 from tff_re.sites.fields import (
+    ATTEMPT,
     DIGEST_BYTES,
     HEX,
     KEY,
@@ -39,6 +43,7 @@ from tff_re.sites.fields import (
     NAME,
     NAMES,
     REASON,
+    ROSTER,
     RUN_ID,
     SITE,
     UNIQUE,
@@ -50,6 +55,7 @@ from tff_re.sites.fields import (
     number,
 )
 from tff_re.sites.keys import SIGNATURE_BYTES
+from tff_re.sites.masks import KEY_BYTES, MAX_SITES
 from tff_re.sites.messages import Malformed, pack, unpack
 from tff_re.sites.structuring import structured, unstructured
 
@@ -320,6 +326,69 @@ class Stage(Question):
 
 
 @attrs.frozen(kw_only=True, eq=False)
+class MaskedAnswer(StageAnswer):
+    """The sums over the clients as numbers modulo powers of two, masked; see `tff_re.sites.masks`."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Masked(Stage):
+    """A stage whose sums leave the site masked.
+
+    Attributes:
+      attempt: a number that only grows within the run; masks of an attempt serve no other one.
+      sites: all that are asked, this one among them.
+    """
+
+    kind: ClassVar[str] = "masked"
+    answer: ClassVar[type] = MaskedAnswer
+    attempt: int = attrs.field(validator=ATTEMPT)
+    sites: tuple[str, ...] = attrs.field(validator=ROSTER)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class RosterAnswer(Answer):
+    """The site's signature of the attempt and the sites over which the total may be opened."""
+
+    signature: np.ndarray = attrs.field(**array("u1", SIGNATURE_BYTES))
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Roster(Question):
+    """Which sites sent masked sums of an attempt? A site signs one roster of an attempt."""
+
+    kind: ClassVar[str] = "roster"
+    answer: ClassVar[type] = RosterAnswer
+    attempt: int = attrs.field(validator=ATTEMPT)
+    sites: tuple[str, ...] = attrs.field(validator=ROSTER)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class OpenAnswer(Answer):
+    """Keys with which the total is opened.
+
+    Attributes:
+      own_key: uint8 [32], of the site's own mask.
+      shared_keys: uint8 [n, 32], shared with each site that was asked and is not in the roster, in the sites' order.
+    """
+
+    own_key: np.ndarray = attrs.field(**array("u1", KEY_BYTES))
+    shared_keys: np.ndarray = attrs.field(**array("u1", None, KEY_BYTES, rows=MAX_SITES))
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Open(Roster):
+    """All of a roster have signed it. `signatures`: uint8 [n, 64], one of each."""
+
+    kind: ClassVar[str] = "open"
+    answer: ClassVar[type] = OpenAnswer
+    signatures: np.ndarray = attrs.field(**array("u1", None, SIGNATURE_BYTES, rows=MAX_SITES))
+
+    def __attrs_post_init__(self):
+        if len(self.signatures) != len(self.sites):
+            raise ValueError("'signatures' must have one for each of the sites")
+
+
+@attrs.frozen(kw_only=True, eq=False)
 class FinishAnswer(Answer):
     """The site has forgotten what it kept for the run."""
 
@@ -345,7 +414,7 @@ class Ping(Question):
     answer: ClassVar[type] = PingAnswer
 
 
-QUESTIONS = {question.kind: question for question in (Hello, Words, Reveal, Facts, Agree, Stage, Finish, Ping)}
+QUESTIONS = {q.kind: q for q in (Hello, Words, Reveal, Facts, Agree, Stage, Masked, Roster, Open, Finish, Ping)}
 
 
 def require_unique(name: str, rows: np.ndarray) -> None:

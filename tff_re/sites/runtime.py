@@ -13,6 +13,7 @@ from computations import federated as tff
 from computations.errors import CompositionError
 from tff_re.errors import UserError
 from tff_re.runs.experiment import Experiment
+from tff_re.runs.features.aggregation import sums_are_masked
 from tff_re.runtime.base import Runtime
 from tff_re.runtime.errors import RuntimeProblem
 from tff_re.runtime.in_process.interpreter import InProcessContext
@@ -20,6 +21,8 @@ from tff_re.sites import protocol
 from tff_re.sites.agreement import Agreement
 from tff_re.sites.asking import Patience, SiteLost, SiteRefused, Sites
 from tff_re.sites.calls import Call
+from tff_re.sites.masked_layout import require_sums
+from tff_re.sites.opening import Opening
 from tff_re.sites.participation import ParticipationOfSites
 from tff_re.sites.program import Program
 from tff_re.sites.requests import EVALUATE, TRAIN
@@ -58,6 +61,7 @@ class SitesRuntime(Runtime):
         self._agreement: Agreement | None = None
         self._programs: dict[str, Program] = {}
         self._purposes: dict[tff.Computation, str] = {}
+        self._opening: Opening | None = None
 
     def take(self, agreement: Agreement, numbers: Numbers, experiment: Experiment) -> None:
         """The run that is computed, of `agree`; asks all sites whether they compute the same.
@@ -96,8 +100,13 @@ class SitesRuntime(Runtime):
         self._agreement, self.limits = agreement, Limits.of(experiment)
         try:
             self._programs = {purpose: Program(computation) for purpose, computation in computations.items()}
+            self._opening = None
+            if sums_are_masked(experiment.recipe):
+                self._opening = Opening(self.sites, agreement.run)
+                for program in self._programs.values():
+                    require_sums(program)
         except CompositionError as error:
-            raise UserError(str(error)) from None
+            raise UserError(f"{experiment.recipe.source}: {error}") from None
         self._purposes = {computation: purpose for purpose, computation in computations.items()}
 
     def begin_round(self, number: int) -> None:
@@ -151,7 +160,7 @@ class SitesRuntime(Runtime):
         """
         trains = purpose == TRAIN
         ways = {"first": self._first, "least": self._least} if trains else {}
-        ways |= {"purpose": purpose, "round_num": self._round}
+        ways |= {"purpose": purpose, "round_num": self._round, "opening": self._opening}
         call = Call(self.sites, self._agreement, self.limits, program, argument, **ways)
         try:
             result = call.run()

@@ -25,6 +25,8 @@ from tff_re.sites.data import SiteData
 from tff_re.sites.decisions import Decisions
 from tff_re.sites.experiments import SitesBuilder
 from tff_re.sites.ledger import training_data
+from tff_re.sites.masking import SiteMasks
+from tff_re.sites.masks import NotMaskable
 from tff_re.sites.messages import Lost, Malformed, Refused
 from tff_re.sites.policy import Site, recipe_digest
 from tff_re.sites.prepared import AgreedEncoding, prepared
@@ -68,6 +70,7 @@ class SiteService:
         for line in self._decisions.ledger.lines():
             _log.info("ledger: %s", line)
         self._stages = StageAnswers(self._decisions, self._options.threads)
+        self._masks = SiteMasks(site, self._decisions)
         self._kinds = {
             "hello": self._hello,
             "words": self._words,
@@ -75,6 +78,9 @@ class SiteService:
             "facts": self._facts,
             "agree": self._agree,
             "stage": self._stage,
+            "masked": self._masked,
+            "roster": self._roster,
+            "open": self._open,
             "finish": self._finish,
             "ping": lambda question: protocol.PingAnswer(site=self._options.name),
         }
@@ -104,6 +110,9 @@ class SiteService:
         except Lost as error:
             outcome = f"lost: {error}"
             return self._no("lost", str(error))
+        except NotMaskable as error:
+            outcome = f"failed: {error}"
+            return self._no("failed", str(error))
         except OSError as error:
             outcome = f"failed: {error}"
             return self._no("failed", f"its disk does not take what it has to keep ({error.strerror})")
@@ -220,7 +229,7 @@ class SiteService:
         if agreement.triples is not None:
             run.store.write("facts", question.numbers.tobytes())
         self._build(run, agreement)
-        self._decisions.computation(run.programs, question.programs)
+        self._decisions.computation(run.recipe, run.programs, question.programs)
         run.store.write("agreement.json", question.agreement.encode())
         return protocol.AgreeAnswer(site=self._options.name, agreed=True)
 
@@ -275,8 +284,27 @@ class SiteService:
 
     def _stage(self, question: protocol.Stage) -> protocol.StageAnswer:
         """Broadcast values come, the sums over the clients go; see `StageAnswers`."""
-        sums = self._stages.answer(self._run(question.run), question)
-        return protocol.StageAnswer(site=self._options.name, arrays=tuple(sums))
+        run = self._run(question.run)
+        self._decisions.sums(run.recipe, masked=False)
+        return protocol.StageAnswer(site=self._options.name, arrays=tuple(self._stages.answer(run, question)))
+
+    def _masked(self, question: protocol.Masked) -> protocol.MaskedAnswer:
+        """Broadcast values come, the sums over the clients go masked; see `SiteMasks`."""
+        run = self._run(question.run)
+        self._decisions.sums(run.recipe, masked=True)
+        self._masks.check(run, question)
+        masked = self._masks.masked(run, question, self._stages.answer(run, question))
+        return protocol.MaskedAnswer(site=self._options.name, arrays=tuple(masked))
+
+    def _roster(self, question: protocol.Roster) -> protocol.RosterAnswer:
+        """The sites that sent masked sums come, a signature goes."""
+        signature = self._masks.signature(self._run(question.run), question)
+        return protocol.RosterAnswer(site=self._options.name, signature=signature)
+
+    def _open(self, question: protocol.Open) -> protocol.OpenAnswer:
+        """The signatures of these sites come, keys of masks go."""
+        own_key, shared_keys = self._masks.opened(self._run(question.run), question)
+        return protocol.OpenAnswer(site=self._options.name, own_key=own_key, shared_keys=shared_keys)
 
     def _finish(self, question: protocol.Finish) -> protocol.FinishAnswer:
         """The run is over: what was kept for it goes."""

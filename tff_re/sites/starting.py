@@ -12,7 +12,7 @@ from datasets.errors import DataError
 from tff_re.errors import UserError
 from tff_re.recipes.reading import load as load_recipe
 from tff_re.sites.data import SiteData, SiteRule
-from tff_re.sites.decisions import Decisions
+from tff_re.sites.decisions import MIN_SITES, Decisions
 from tff_re.sites.policy import DIGEST, Site, for_sites, recipe_digest, recipe_table
 
 MAX_NAMES = 12
@@ -39,7 +39,7 @@ def start_lines(site: Site, file: Path) -> list[str]:
         data = [line for name in _files(site) for line in _for_recipe(site, name)] or list(_data(site))
     except (DataError, UserError) as error:
         raise UserError(f"{file}: {error}") from None
-    return [*data, *(f"recipe {line}" for line in _recipes(site)), words]
+    return [*data, *_masks(site), *(f"recipe {line}" for line in _recipes(site)), words]
 
 
 def _words(site: Site) -> str:
@@ -50,6 +50,13 @@ def _words(site: Site) -> str:
     if not others:
         return "words: none; [sites] lists no other site's key, so that runs which count words are refused"
     return f"words: those that task.min_clients ({least} or more) clients hold, with {', '.join(others)}"
+
+
+def _masks(site: Site) -> Iterator[str]:
+    if site.options.mask_keys:
+        least = site.options.allow.least_sites or MIN_SITES
+        clear = ", and never in the clear" if site.options.allow.least_sites else ""
+        yield f"masked sums: with {', '.join(site.mask_keys())}, opened over at least {least} sites{clear}"
 
 
 def _files(site: Site) -> list[str]:
@@ -71,6 +78,7 @@ def _for_recipe(site: Site, name: str) -> Iterator[str]:
     """The data as a run of an allowed recipe has them."""
     recipe = site.local_recipe(recipe_table(for_sites(load_recipe(str(site.path(name))))))
     Decisions(site).require_privacy(recipe)
+    Decisions(site).require_masks(recipe)
     data = SiteData(site, recipe)
     sizes = np.array([(train, test, dev or 0) for _, train, test, dev in data.sizes]).reshape(-1, 3)
     everyone = [len(held.train) for held in (data.clients if data.share else data.partition.clients).values()]

@@ -22,7 +22,7 @@ from tff_re.recipes.reading import Recipe
 from tff_re.runs.experiment import Experiment
 from tff_re.runtime.in_process.expressions import Scope
 from tff_re.runtime.in_process.stages import Aggregation, Stage
-from tff_re.sites.program import arrays_of, member, value_of
+from tff_re.sites.program import arrays_of, leaves, value_of
 
 MAX_SUM = 2.0**60
 """The largest number of a sum in float32: any number of sites of this size add up to less than the largest float32,
@@ -211,11 +211,11 @@ def checked(scope: Scope, stage: Stage, arrays: Sequence[np.ndarray], bounds: Bo
 
 
 def _value(scope: Scope, aggregation: Aggregation, remaining: Iterator[np.ndarray], bounds: Bounds):
-    leaves = list(_leaves(aggregation.type))
-    arrays = [array for _, array in zip(leaves, remaining, strict=False)]
+    named = list(leaves(aggregation.type))
+    arrays = [array for _, array in zip(named, remaining, strict=False)]
     value = value_of(aggregation.type, iter(arrays))  # of the declared types from here on
     of_name: dict[str | None, list[np.ndarray]] = {}
-    for (name, kind), array, neutral in zip(leaves, arrays, _neutral(aggregation, scope), strict=True):
+    for (name, kind), array, neutral in zip(named, arrays, neutral_of(aggregation, scope), strict=True):
         of_name.setdefault(name, []).append(array)
         _check_rows(kind, array, bounds)
         _check_general(name, array, neutral, bounds)
@@ -230,17 +230,7 @@ def _value(scope: Scope, aggregation: Aggregation, remaining: Iterator[np.ndarra
     return value
 
 
-def _leaves(type_signature: tff.Type, name: str | None = None) -> Iterator[tuple[str | None, tff.TensorType]]:
-    """(the innermost name, type) of each tensor, in the order of the arrays."""
-    type_signature = member(type_signature)
-    if isinstance(type_signature, tff.StructType):
-        for inner, part in tff.structure.iter_elements(type_signature):
-            yield from _leaves(part, inner or name)
-    else:
-        yield name, type_signature
-
-
-def _neutral(aggregation: Aggregation, scope: Scope) -> list[float | int]:
+def neutral_of(aggregation: Aggregation, scope: Scope) -> list[float | int]:
     """Of each tensor the number that adds nothing: 0 of a sum, the lowest or -inf of a maximum."""
     if aggregation.neutral is None:
         aggregation.neutral = [

@@ -29,7 +29,7 @@ NO_DOCUMENTS = "the abstracts of the sentences are not told: every sentence is a
         ("chemprot_entities", "train", 1020, {"chemical": 11507, "gene": 12596, None: 25752 - 1649}, (OVERLAP(1649),)),
         ("chemprot_entities", "dev", 612, {"chemical": 7125, "gene": 7496, None: 15567 - 946}, (OVERLAP(946),)),
         (
-            *("ade_entities", "train", 3458, {"Drug": 3991, "Adverse-Effect": 4707}),
+            *("ade_entities", "train", 3458, {"drug": 3991, "adverse effect": 4707}),
             ("2 mentions with blanks at their ends, which are left out of them", OVERLAP(93)),
         ),
         ("ncbi_disease", "train", 5424, {"Disease": 5134}, (NO_DOCUMENTS, REPEAT(24))),

@@ -108,7 +108,7 @@ def test_ade(tmp_path):
         "ade_entities-7/1": [("Rash", effect), ("codeine intoxication", effect), ("aspirin", drug)],
         "ade_entities-8/1": [("Rash", effect), ("aspirin", drug)],
     }
-    assert corpus.samples[1].document_id == "8" and corpus.entity_types == ("Drug", "Adverse-Effect")
+    assert corpus.samples[1].document_id == "8" and corpus.entity_types == ("drug", "adverse effect")
     assert "1 entities that overlap a longer one left out" in corpus.notes
     message = refused(ade.read, path, nested="refuse")
     assert message.startswith(f"{path}: sentence ade_entities-7/1: the entity 9:29 overlaps 9:16; ")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 from computations.aggregation_rules.registry import Rule
 from computations.algorithms.aggregation import require_round, with_aggregation
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
 from tff_re.runs.features.base import Feature
+from tff_re.runs.features.failures import asked_at_once
 from tff_re.tasks.sizes import available_memory
 
 
@@ -22,21 +25,38 @@ class Aggregation(Feature):
 
     def refuse(self, *, at_sites):
         """See `Feature`."""
-        if at_sites and sums_are_simulated(self.recipe):
+        if at_sites and self.options.secure == "simulated":
             raise UserError(
-                f"{self.recipe.source}: aggregation.secure is simulated, and sites do not simulate; leave it out"
+                f"{self.recipe.source}: aggregation.secure is simulated, and sites do not simulate; set it to 'masks', "
+                "or leave it out"
+            )
+        if sums_are_secure(self.recipe) and self.recipe.privacy_unit == "client":
+            raise UserError(
+                f"{self.recipe.source}: aggregation.secure does not go with privacy.unit = 'client', whose noise is "
+                "added at the server to a sum that it sees; leave it out, or take unit = 'example', whose noise is the "
+                "clients'"
             )
 
     def prepare(self, setting):
         """Keeps what the clients of a secure sum agree on: how many they are at most, and the largest weight."""
-        self._setting, self._sums = setting, {"clients": 1, "largest_weight": 1.0}
-        if sums_are_simulated(self.recipe):
-            by_examples = self.recipe.algorithm.get("weighting") == "examples"
-            sizes = [len(client.train["y"]) for client in setting.prepared.examples.clients]
-            self._sums = {
-                "clients": setting.max_per_round,
-                "largest_weight": float(max(sizes)) if by_examples else 1.0,
-            }
+        self._setting, self._sums = setting, {"clients": 1, "largest_weight": 1.0, "largest_size": 1.0}
+        if not sums_are_secure(self.recipe):
+            return
+        if self.options.secure == "masks" and not setting.prepared.sites:
+            raise UserError(
+                f"{self.recipe.source}: aggregation.secure = 'masks' is for runs across sites (train --sites); in one "
+                "place the same numbers come from 'simulated'"
+            )
+        largest = max(len(client.train["y"]) for client in setting.prepared.examples.clients)
+        by_examples = self.recipe.algorithm.get("weighting") == "examples"
+        clients = setting.max_per_round
+        if self.options.secure == "masks":  # of a site all clients count, so that more may count than a round needs
+            clients = min(setting.clients, asked_at_once(self.recipe.training, clients))
+        self._sums = {
+            "clients": clients,
+            "largest_weight": float(largest) if by_examples else 1.0,
+            "largest_size": _largest_size(self.recipe, largest),
+        }
 
     def change_algorithm(self, algorithm):
         """See `Feature`."""
@@ -67,9 +87,22 @@ class Aggregation(Feature):
             )
 
 
-def sums_are_simulated(recipe: Recipe) -> bool:
-    """Whether sums are made as secure ones would be, which protects nothing in a simulation."""
+def sums_are_secure(recipe: Recipe) -> bool:
+    """Whether sums are made as secure ones, which protects nothing in a simulation."""
     return recipe.aggregation is not None and recipe.aggregation.secure != "none"
+
+
+def sums_are_masked(recipe: Recipe) -> bool:
+    """Whether sites mask their sums."""
+    return recipe.aggregation is not None and recipe.aggregation.secure == "masks"
+
+
+def _largest_size(recipe: Recipe, examples: int) -> float:
+    """The most that a client with so many examples says of its local steps to FedNova's server."""
+    options = recipe.algorithm
+    batches = max(math.ceil(examples / (options.get("batch_size") or examples)), 1)
+    steps = options.get("local_steps") or (options.get("local_epochs") or 1) * batches
+    return steps / (1.0 - (options.get("local_momentum") or 0.0))
 
 
 def rule_of(recipe: Recipe) -> Rule | None:

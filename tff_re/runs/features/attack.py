@@ -15,7 +15,7 @@ from computations.local_model import LABEL
 from datasets.text.encoding import TextEncoding
 from tff_re.errors import UserError, nearest
 from tff_re.models.inputs import DenseInput, TokenInput
-from tff_re.runs.features.aggregation import sums_are_simulated
+from tff_re.runs.features.aggregation import sums_are_secure
 from tff_re.runs.features.base import Feature
 from tff_re.runs.randomness import entropy
 from tff_re.tasks.base import Prepared
@@ -93,7 +93,7 @@ class Attack(Feature):
         with self.naming(f"[attack] kind = '{options.kind}': "):
             if kind == CLAIM_ALL and "selection" not in algorithm.client_work.side_outputs:
                 raise UserError("claims triples, which only lazy_mil shares out; choose another kind")
-            if kind == "nan" and sums_are_simulated(recipe):
+            if kind == "nan" and sums_are_secure(recipe):
                 raise UserError(
                     "does not go with aggregation.secure: clients of a secure sum send whole numbers, and none of them "
                     "is NaN; choose another kind"

@@ -16,6 +16,7 @@ from datasets.bags.encoding import encode_bags
 from datasets.bags.loading import load_bags, load_unlabelled_bags
 from datasets.bags.records import BagCorpus, BagSentence
 from datasets.encoding_files import relation_encoding_from_json
+from datasets.errors import counted
 from datasets.json_values import Fail
 from datasets.text.relation_encoding import RelationEncoding
 from tff_re.errors import UserError
@@ -169,7 +170,7 @@ class BagPredictor(CorpusPredictor):
                 f"{file}: none of its {len(true)} pairs is related, so that there is no recall; give another"
             )
         metrics = ranking_metrics(self.scores(corpus)[:, 1:], true[:, 1:])
-        return Score(f"{len(true)} bags, {facts} facts", metrics)
+        return Score(f"{counted(len(true), 'bag')}, {counted(facts, 'fact')}", metrics)
 
 
 class BagKind(Kind):

@@ -19,6 +19,7 @@ from datasets.documents.encoding import DocumentEncoding, identified_pairs
 from datasets.documents.loading import load_documents, pairing_for
 from datasets.documents.scoring import NOTHING, gold_facts
 from datasets.encoding_files import document_encoding_from_json
+from datasets.errors import counted
 from datasets.json_values import Fail
 from tff_re.errors import UserError
 from tff_re.exporting.card import file_uses
@@ -149,7 +150,7 @@ class DocumentPredictor(CorpusPredictor):
             row[: len(probabilities)] = probabilities
         gold = gold_facts(corpus)
         metrics = pair_metrics(scores, pairs, gold, self.threshold)
-        size = f"{len(pairs)} documents, {len(gold.facts)} facts"
+        size = f"{counted(len(pairs), 'document')}, {counted(len(gold.facts), 'fact')}"
         return Score(size, {**metrics, "threshold": self.threshold})
 
 

@@ -18,7 +18,7 @@ from datasets.entities.loading import load_entities
 from datasets.entities.records import EntityCorpus, EntitySpan
 from datasets.entities.scoring import score_spans
 from datasets.entities.tags import SCHEMES, spans_of, tag_names
-from datasets.errors import DataError
+from datasets.errors import DataError, counted
 from datasets.json_values import Fail, optional_string
 from datasets.json_values import field as json_field
 from datasets.relations.reading import ending_of
@@ -194,22 +194,22 @@ class EntityPredictor(ExportedModel):
                 f"{file}: {len(foreign)} of its {len(corpus.entity_types)} types of entities are not among the model's "
                 f"({', '.join(self.entity_types)}); rename them or leave them out, or choose another --dataset"
             )
-        counted = tuple(name for name in self.entity_types if name in corpus.entity_types)
+        scored = tuple(name for name in self.entity_types if name in corpus.entity_types)
         predicted = [
             [EntitySpan(entity.start, entity.end, entity.type) for entity in entities]
             for entities, _ in self._recognised([sample.text for sample in corpus.samples])
         ]
-        scores = score_spans([sample.spans for sample in corpus.samples], predicted, counted)
-        measures, statistics = SpanMeasures(counted), span_statistics(scores)
+        scores = score_spans([sample.spans for sample in corpus.samples], predicted, scored)
+        measures, statistics = SpanMeasures(scored), span_statistics(scores)
         metrics = measures.metrics(statistics)
         del metrics["loss"]  # of tokens, of which a file of spans says nothing
-        missing = [name for name in self.entity_types if name not in counted]
+        missing = [name for name in self.entity_types if name not in scored]
         notes = [f"not counted, because the file has none: {', '.join(missing)}"] if missing else []
         notes += corpus.notes
         return Score(
-            f"{len(corpus.samples)} texts, {int(statistics['actual'].sum())} entities",
+            f"{counted(len(corpus.samples), 'text')}, {counted(int(statistics['actual'].sum()), 'entity')}",
             metrics,
-            labels=counted,
+            labels=scored,
             per_class=measures.per_class(statistics),
             notes=tuple(notes),
         )

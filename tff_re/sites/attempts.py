@@ -1,0 +1,74 @@
+"""What a site has sent masked, signed and opened in a run; what it allows of it is in `decisions`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import attrs
+
+from tff_re.sites import protocol
+from tff_re.sites.requests import Request
+
+FILE = "masks.json"
+"""The file of a run's `Attempts`."""
+
+
+@attrs.define
+class Attempt:
+    """The newest attempt that was answered.
+
+    Attributes:
+      number: see `protocol.Masked`.
+      request: digest of this site's request.
+      context: digest of what all sites were asked for alike; keys of masks are made of it.
+      sums: which sums these are, whoever takes part: purpose, split, round and stage.
+      sites: all that were asked.
+      own_key: the key of the site's own mask, in hexadecimal.
+      roster: the sites that it signed for; None: it has signed nothing yet.
+    """
+
+    number: int
+    request: str
+    context: str
+    sums: str
+    sites: list[str]
+    own_key: str = ""
+    roster: list[str] | None = None
+
+    @classmethod
+    def from_question(cls, question: protocol.Masked) -> Attempt:
+        """Of a question, before it is answered."""
+        request = Request(question)
+        what = [question.purpose, question.split, question.round, question.stage]
+        context = [question.run, question.program, question.attempt, question.sites, *what, request.arrays]
+        return cls(question.attempt, request.digest, _digest(context), _digest(what), list(question.sites))
+
+    def signed_text(self, roster: list[str]) -> bytes:
+        """What a site signs for a roster."""
+        return json.dumps(["tff-re roster", self.context, roster]).encode()
+
+
+class Attempts:
+    """Of a run, as plain values for JSON.
+
+    Attributes:
+      newest: the newest attempt; None: there was none.
+      opened: `Attempt.sums` -> the rosters over which this site opened a total.
+    """
+
+    def __init__(self, content: bytes | None = None):
+        """Of `to_json`; None: nothing was asked for."""
+        table = {} if content is None else json.loads(content)
+        newest = table.get("newest")
+        self.newest: Attempt | None = None if newest is None else Attempt(**newest)
+        self.opened: dict[str, list[list[str]]] = table.get("opened", {})
+
+    def to_json(self) -> bytes:
+        """For `Attempts`."""
+        newest = None if self.newest is None else attrs.asdict(self.newest)
+        return json.dumps({"newest": newest, "opened": self.opened}).encode()
+
+
+def _digest(what: list) -> str:
+    return hashlib.sha256(json.dumps(what).encode("utf-8", "surrogatepass")).hexdigest()
