@@ -24,4 +24,4 @@ def on_page_markdown(markdown, page, **_):
     home = re.compile(r"\]\((?:\.\./)+(CONTRIBUTING|CHANGELOG)\.md")
     up = "../" * page.file.src_uri.count("/")
     markdown = home.sub(rf"]({up}\1.md", markdown)
-    return re.sub(r"\[([^]]*)\]\((?:\.\./)+notebooks/README\.md\)", r"\1", markdown)
+    return re.sub(r"\[([^]]*)\]\((?:\.\./)+(?:notebooks|deploy)/README\.md\)", r"\1", markdown)
