@@ -1,8 +1,8 @@
 """Writes the texts of the suite entities-new-site: python scripts/new_site.py DATA FOLDER
 
-Nine hospitals hold the sentences of CDR's training abstracts, and a new site 100 of NCBI disease's training sentences, all
-with diseases only (FOLDER/train.jsonl; FOLDER/new.jsonl has the new site's). NCBI disease's dev sentences are the new site's
-test texts (FOLDER/test.jsonl).
+Nine hospitals hold the sentences of CDR's training abstracts, and a new site 100 of NCBI disease's training
+sentences, all with diseases only (FOLDER/train.jsonl; FOLDER/new.jsonl has the new site's). NCBI disease's dev
+sentences are the new site's test texts (FOLDER/test.jsonl).
 """
 
 from __future__ import annotations
@@ -38,14 +38,16 @@ def main(data: Path, folder: Path) -> None:
     cdr = load_entities("cdr_entities", data, entity_types=TYPES, unit="sentence").samples
     documents = sorted({sample.document_id for sample in cdr})
     hospital = dict(zip(documents, rng.permutation(len(documents)) % HOSPITALS, strict=True))
-    train = [sample for n in range(HOSPITALS) for sample in at(f"cdr-{n}", (s for s in cdr if hospital[s.document_id] == n))]
+    train = []
+    for number in range(HOSPITALS):
+        train += at(f"cdr-{number}", (sample for sample in cdr if hospital[sample.document_id] == number))
     ncbi = load_entities("ncbi_disease", data).samples
     new = at("new", (ncbi[i] for i in sorted(rng.choice(len(ncbi), SENTENCES, replace=False))))
     test = at("new", load_entities("ncbi_disease", data, split="dev").samples)
     folder.mkdir(parents=True, exist_ok=True)
     for name, samples in {"train": [*train, *new], "new": new, "test": test}.items():
         write_atomically(folder / f"{name}.jsonl", to_json_lines(samples).encode())
-    print(f"{folder}: {len(train)} sentences at {HOSPITALS} hospitals, {len(new)} at the new site, {len(test)} for testing")
+    print(f"{folder}: {len(train)} sentences at {HOSPITALS} hospitals, {len(new)} at the new site, {len(test)} to test")
 
 
 if __name__ == "__main__":
