@@ -213,13 +213,9 @@ def _outcome(recipe: Recipe, folder: RunFolder, history: list[dict[str, float]],
 
 def _origin(folder: RunFolder, summary: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes of an outcome that say what it was measured on, with what code, on what machine."""
-    examples = summary.get("test_examples")
-    if examples is None and folder.clients.exists():  # of runs whose summary does not say
-        counted = [n for row in read_table(folder.clients) if math.isfinite(n := row.get("examples", math.nan))]
-        examples = int(sum(counted)) if counted else None
     environment = read_json(folder.environment) if folder.environment.exists() else {}
     known = {name: str(environment.get(name, "")) for name in ("commit", "processor")}
-    return {"test_examples": examples, **known}
+    return {"test_examples": summary.get("test_examples"), **known}
 
 
 def _finished(recipe: Recipe, folder: RunFolder, builder: ExperimentBuilder) -> Outcome | None:
