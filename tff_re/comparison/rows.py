@@ -108,34 +108,27 @@ class Table:
         return next(row for row in self.rows if row.algorithm == algorithm)
 
     def difference(self, method: str, baseline: str, metric: str, which: str) -> Difference | None:
-        """Of two rows' `which` ('best' or 'final') values.
+        """The difference of two rows' `which` ('best' or 'final') values.
 
-        Returns None where they share no seed or one lacks the metric.
+        None where they share no seed or one lacks the metric.
         """
         ours, theirs = (self.row(name).metrics.get(metric) for name in (method, baseline))
         return None if ours is None or theirs is None else ours.difference(theirs, which)
 
     def room(self, baseline: str, metric: str, which: str) -> float | None:
-        """What the best of the pooled and oracle rows has on a row.
-
-        Returns None without such a row.
-        """
+        """What the best of the pooled and oracle rows has on a row, or None if the table has no such row."""
         names = [row.algorithm for row in self.rows if row.role in ("pooled", "oracle") and row.algorithm != baseline]
         rooms = [d.mean for name in names if (d := self.difference(name, baseline, metric, which)) is not None]
         higher = self.row(baseline).metrics[metric].higher_is_better if rooms else True
         return (max if higher else min)(rooms, default=None)
 
-    def contrast(self, gain: PublishedGain, which: str) -> Contrast | None:
-        """A published gain to be judged.
-
-        Returns None where the rows share no seed.
-        """
-        difference = self.difference(gain.method, gain.baseline, gain.metric, which)
+    def contrast(self, method: str, baseline: str, metric: str, which: str, published: float | None) -> Contrast | None:
+        """What is judged of two rows, with the gain that a paper reports; None where they share no seed."""
+        difference = self.difference(method, baseline, metric, which)
         if difference is None:
             return None
-        room = self.room(gain.baseline, gain.metric, which)
-        higher = self.row(gain.baseline).metrics[gain.metric].higher_is_better
-        return Contrast(difference, gain.published, room, higher, self.made_up)
+        room, higher = self.room(baseline, metric, which), self.row(baseline).metrics[metric].higher_is_better
+        return Contrast(difference, published, room, higher, self.made_up)
 
 
 class Judged(NamedTuple):
@@ -165,9 +158,8 @@ def judge(table: Table, name: str, which: str) -> list[Judged | None]:
         None if row is base else table.difference(row.algorithm, base.algorithm, name, which) for row in table.rows
     ]
     published = {g.method: g.published for g in table.gains if (g.baseline, g.metric) == (base.algorithm, name)}
-    room, higher = table.room(base.algorithm, name, which), base.metrics[name].higher_is_better
     contrasts = {
-        number: Contrast(difference, published.get(row.algorithm), room, higher, table.made_up)
+        number: table.contrast(row.algorithm, base.algorithm, name, which, published.get(row.algorithm))
         for number, (row, difference) in enumerate(zip(table.rows, differences, strict=True))
         if difference is not None and row.compared
     }
@@ -176,8 +168,9 @@ def judge(table: Table, name: str, which: str) -> list[Judged | None]:
     def judged(number: int, difference: Difference | None) -> Judged | None:
         if difference is None or number not in verdicts:
             return None if difference is None else Judged(difference, None, None)
-        of_paper = contrasts[number].published
-        return Judged(difference, *verdicts[number], of_paper, None if of_paper is None else room)
+        contrast = contrasts[number]
+        room = None if contrast.published is None else contrast.room
+        return Judged(difference, *verdicts[number], contrast.published, room)
 
     return [judged(number, difference) for number, difference in enumerate(differences)]
 
@@ -192,7 +185,9 @@ def judge_gains(table: Table) -> list[tuple[PublishedGain, dict[str, tuple[Contr
     for which in ("best", "final"):
         for metric in table.metric_names:
             of_rows = dict(zip((row.algorithm for row in table.rows), judge(table, metric, which), strict=True))
-            gains = [(g, c) for g in table.gains if g.metric == metric and (c := table.contrast(g, which)) is not None]
+            of_metric = [gain for gain in table.gains if gain.metric == metric]
+            contrasts = (table.contrast(g.method, g.baseline, metric, which, g.published) for g in of_metric)
+            gains = [(g, c) for g, c in zip(of_metric, contrasts, strict=True) if c is not None]
             others = [(g, c) for g, c in gains if g.baseline != table.baseline and table.row(g.method).compared]
             adjusted = judge_all([contrast for _, contrast in others])
             verdicts = {gain: word for (gain, _), (_, word) in zip(others, adjusted, strict=True)}
