@@ -34,10 +34,7 @@ def words_of(bits: int) -> str:
 
 
 def words_bits(name: str | None) -> int | None:
-    """The bits of an entry that `words_of` names.
-
-    Returns None for another name.
-    """
+    """The bits of an entry that `words_of` names, or None for another name."""
     match = _WORDS.fullmatch(name or "")
     return None if match is None else int(match[1])
 

@@ -145,10 +145,10 @@ def _exponent(score, largest):
 
 
 def _below_bound(norms, bound):
-    """e^(s - S) with s = min(norm, S), and this times what shrinks an update to the norm s.
+    """The attention e^(s - S) with s = min(norm, S), and this times what shrinks an update to the norm s.
 
-    It is zero for a client that does
-    not count."""
+    Both are zero for a client that does not count.
+    """
     counts, bound = tf.math.is_finite(norms), tf.cast(bound, norms.dtype)
     norms = tf.where(counts, norms, tf.zeros_like(norms))
     attention = tf.where(counts, tf.exp(tf.minimum(norms, bound) - bound), 0.0)

@@ -205,9 +205,9 @@ def _secure_sums(options: AggregationOptions, modulus: int) -> tuple[SecureSumFa
 
 
 def _without_maximum(factory: Factory, options: AggregationOptions) -> Factory:
-    """Attention with `secure_norm` in place of the largest norm, if it is set.
+    """Attention with `secure_norm` in place of the largest norm, if it is set, and other aggregators as they are.
 
-    Other aggregators take none.
+    Raises CompositionError where the two do not go together.
     """
     if not isinstance(factory, AttentionFactory):
         if options.secure_norm is not None:

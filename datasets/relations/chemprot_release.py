@@ -121,10 +121,7 @@ def release_file(path: PathLike, *kinds: str) -> Path:
 
 
 def read_documents(abstracts: PathLike, entities: PathLike | None) -> dict[str, ReleaseDocument]:
-    """The documents of the release by their PMID, in the file's order, with their mentions.
-
-    Without `entities` they have none.
-    """
+    """The documents of the release by their PMID, in the file's order, with the mentions of `entities`, if given."""
     documents: dict[str, ReleaseDocument] = {}
     for fail, line in lines_to_check(abstracts, ended=True):
         document_id, title, abstract = columns(line, 3, fail)

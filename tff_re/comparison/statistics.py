@@ -110,10 +110,7 @@ def detectable(std: float, n: int) -> float:
 
 
 def p_against(difference: Difference, value: float) -> float | None:
-    """The two-sided p-value of the paired t-test that the true difference is `value`.
-
-    Returns None where pairs do not vary.
-    """
+    """The two-sided p-value of the paired t-test that the true difference is `value`, or None if pairs do not vary."""
     from scipy.stats import t
 
     if difference.low is None:

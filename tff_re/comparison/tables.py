@@ -30,9 +30,8 @@ ON_TEST = "(on test)"
 def comparison_markdown(table: Table) -> str:
     """A Markdown table, a row an algorithm.
 
-    Differences are to the table's baseline.
-
-    With more than two metrics the differences of each are a table of their own, without the rows that have none.
+    Differences are to the table's baseline. With more than two metrics the differences of each are a table of their
+    own, without the rows that have none.
     """
     parts = [columns for _, columns in table_parts(table)]
     apart = [] if len(table.metric_names) <= 2 else [columns for columns in parts if columns[-1].title == "verdict"]

@@ -54,10 +54,7 @@ class Value(NamedTuple):
 
 
 def metric_options(metric: str) -> dict[str, bool]:
-    """How a summary shows a metric: losses as they are, and lower is better.
-
-    Others in percent.
-    """
+    """How a summary shows a metric: losses as they are and lower is better, others in percent."""
     return dict.fromkeys(("higher_is_better", "percent"), not metric.endswith("loss"))
 
 
@@ -224,10 +221,10 @@ def _number(text: str) -> float | None:
 
 
 def tables_of(values: Sequence[Value], facts: Mapping[str, Any]) -> list[Table]:
-    """The tables of a comparison. All that they show is computed from these two.
+    """The tables of a comparison.
 
-    A row that lacks a metric on one of
-    its seeds does not have it."""
+    All that they show is computed from these two. A row that lacks a metric on one of its seeds does not have it.
+    """
     entries = {(entry["group"], entry["title"]): entry for entry in facts["entries"]}
     rows: dict[str, dict[str, list[Value]]] = {}
     for value in values:
@@ -257,10 +254,7 @@ def best_values(values: Sequence[Value], facts: Mapping[str, Any]) -> dict[str, 
 
 
 def _row(values: Sequence[Value], entry: Mapping[str, Any] | None, facts: Mapping[str, Any]) -> ComparisonRow:
-    """A row from its numbers and what values.json says of its entry.
-
-    None if nothing was trained.
-    """
+    """A row from its numbers and what values.json says of its entry (None for a row that was not trained)."""
     kind, seeds = values[0].kind, list(dict.fromkeys(value.seed for value in values))
     numbers: dict[tuple[str, str], dict[int, float | None]] = {}
     for value in values:

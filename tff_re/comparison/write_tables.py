@@ -1,7 +1,4 @@
-"""Writes the tables of a comparison from values.csv and values.json.
-
-Imports no TensorFlow.
-"""
+"""Writes the tables of a comparison from values.csv and values.json, without importing TensorFlow."""
 
 from __future__ import annotations
 
@@ -61,10 +58,7 @@ def stem_of(table: Table) -> str:
 
 
 def write_csv(table: Table, out: Path) -> Path:
-    """Writes a table's numbers.
-
-    Returns the file.
-    """
+    """Writes a table's numbers and returns the file."""
     path = out / f"{stem_of(table)}.csv"
     comparison_csv(path, table)
     return path
@@ -84,10 +78,7 @@ def show(table: Table, tables: list[Any], markdown: list[str], text: list[str]) 
 
 
 def explain(values: Sequence[Value], facts: Mapping[str, Any], markdown: list[str], text: list[str]) -> list[str]:
-    """Adds a sentence on the share of the server's step for each [[gain]] of the suite.
-
-    Returns the sentences.
-    """
+    """Adds a sentence on the share of the server's step for each [[gain]] of the suite, and returns the sentences."""
     best = best_values(values, facts)
     sentences = [explain_gain(GainOptions(**gain), best) for gain in facts["explained"]]
     if sentences:

@@ -222,9 +222,6 @@ def _relations(
 
 
 def _triple(head: str, relation: str, tail: str, undirected: Collection[str]) -> Triple:
-    """Head, relation and tail.
-
-    Of a relation without a direction the two entities sorted.
-    """
+    """Head, relation and tail, with the two entities sorted if the relation has no direction."""
     first, second = sorted((head, tail)) if relation in undirected else (head, tail)
     return first, relation, second

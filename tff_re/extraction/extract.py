@@ -227,10 +227,7 @@ def _finish(
 
 
 def notes_of_documents(counts: Mapping[str, int], unit: Unit) -> list[str]:
-    """Notes from counts of documents `SKIPPED`, `CUT` or without text.
-
-    `unit` is the pipeline's.
-    """
+    """Notes from counts of documents that were `SKIPPED`, `CUT` or without text, for a pipeline with this unit."""
     remedies = {CUT: _REMEDY_OF_CUT if unit == "documents" else ""}
     return [
         counted(counts[what], "document", f" {what}{remedies.get(what, '')}")

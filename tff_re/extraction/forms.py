@@ -37,10 +37,7 @@ def fact_line(document: RawDocument, fact: Fact, exports: Mapping[str, str | Non
 
 
 def mentions_line(annotated: Annotated, exports: Mapping[str, str | None], show_text: bool) -> str:
-    """A document's mentions as a line of JSON.
-
-    The arguments are those of `fact_line`.
-    """
+    """A document's mentions as a line of JSON, with the arguments of `fact_line`."""
     document = annotated.document
     mentions = [mention_values(document, mention, show_text) for mention in annotated.mentions]
     return json.dumps({"document": document.document_id, "mentions": mentions, **exports}, ensure_ascii=False) + "\n"

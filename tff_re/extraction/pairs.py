@@ -47,10 +47,7 @@ class PairTypes:
 
 @dataclass(frozen=True)
 class Named:
-    """What a model is called in messages, and the types that it knows.
-
-    None or none: it does not say which.
-    """
+    """What a model is called in messages, and the types that it knows (None or empty if it does not say which)."""
 
     name: str
     types: Sequence[str] | Sequence[TypePair] | None

@@ -197,10 +197,7 @@ def environment() -> dict:
 
 
 def _processor() -> str:
-    """The model of the processor, as Linux names it.
-
-    Elsewhere what Python knows.
-    """
+    """The model of the processor, by its name in Linux or, elsewhere, in Python."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
             if line.startswith("model name"):

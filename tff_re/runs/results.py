@@ -81,10 +81,7 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
 
 
 def _test_examples(prepared: Prepared) -> int | None:
-    """How many examples the run is tested on, at the server or at all clients.
-
-    Returns None where they are at sites.
-    """
+    """How many examples the run is tested on, at the server or at all clients, or None if they are at sites."""
     if prepared.held_out is not None:
         return len(prepared.samples("test")) or None
     return None if prepared.sites else sum(len(client.test[LABEL]) for client in prepared.examples.clients)

@@ -1,7 +1,4 @@
-"""What a site has sent masked, signed and opened in a run.
-
-What it allows of it is in `decisions`.
-"""
+"""What a site has sent masked, signed and opened in a run (`decisions` says what it allows)."""
 
 from __future__ import annotations
 
@@ -61,10 +58,7 @@ class Attempts:
     """
 
     def __init__(self, content: bytes | None = None):
-        """Of `to_json`.
-
-        None if nothing was asked for.
-        """
+        """Reads what `to_json` wrote, or begins without an attempt."""
         table = {} if content is None else json.loads(content)
         newest = table.get("newest")
         self.newest: Attempt | None = None if newest is None else Attempt(**newest)

@@ -111,10 +111,7 @@ class Call:
                 raise WorkerDied(lines, pid=None, log_path=None) from None
 
     def _go_on_without(self, failed: dict[str, str]) -> bool:
-        """Leaves sites out of the call, with the reason of each.
-
-        Whether the others are enough.
-        """
+        """Leaves sites out of the call, with the reason of each, and returns whether the others are enough."""
         self._left_out |= failed.keys()
         enough = self._are_enough(self._clients_at.keys() - self._left_out)
         if enough:
@@ -163,8 +160,8 @@ class Call:
     def _stage(self, stage: SiteStage, sites: OrderedDict[str, list[int]], scope: Scope) -> list[object]:
         """The stage's sums over the sites.
 
-        Takes sites off `sites` whose answers to the first stage are late, and, if
-        sums are masked, that are lost in it: their masks are opened.
+        Takes sites off `sites` whose answers to the first stage are late, and, if sums are masked, those that are lost
+        in it: their masks are opened.
 
         Raises SitesFailed.
         """

@@ -37,9 +37,7 @@ class SiteMasks:
         self._decisions.masked(Attempts(run.store.read(FILE)), Attempt.from_question(question))
 
     def masked(self, run: Any, question: protocol.Masked, sums: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The sums as they leave.
-
-        The attempt is written down.
+        """The sums as they leave, after the attempt was written down.
 
         Args:
           run: the site's, with `store` and `programs`.

@@ -37,10 +37,7 @@ _CHUNK = 1 << 18
 
 
 class NotMaskable(Exception):
-    """A site's sums cannot be masked.
-
-    One line.
-    """
+    """A site's sums cannot be masked, with one line that says why."""
 
 
 @dataclass(frozen=True)
@@ -109,9 +106,7 @@ class Layout:
 
 
 def derive_pair_key(private: X25519PrivateKey, public: X25519PublicKey, names: tuple[str, str], context: str) -> bytes:
-    """The key that two sites share for one attempt.
-
-    Both get the same.
+    """The key that two sites share for one attempt, the same for both.
 
     Args:
       private: the one's.
@@ -174,10 +169,7 @@ def unmask(
 
 
 def added(parts: Sequence[Sequence[np.ndarray]], layouts: Sequence[Layout]) -> list[np.ndarray]:
-    """The sum of what several sites sent, modulo 2^b.
-
-    A new list of arrays.
-    """
+    """The sum of what several sites sent, modulo 2^b, as a new list of arrays."""
     total = [array.copy() for array in parts[0]]
     for part in parts[1:]:
         for array, other, layout in zip(total, part, layouts, strict=True):

@@ -36,11 +36,9 @@ class Opening:
         return self._newest
 
     def roster_of(self, sums: tuple) -> tuple[str, ...] | None:
-        """The sites over which a total of these sums was opened before.
+        """The sites over which a total of these sums was opened before, or None if none was.
 
-        Sites open no other one. None: there is none.
-
-        `sums`: (purpose, split, round), as sites tell sums apart.
+        Sites open no other total of them. `sums` is (purpose, split, round), as sites tell sums apart.
         """
         return self._rosters.get(sums)
 

@@ -289,10 +289,7 @@ class SiteService:
         return protocol.StageAnswer(site=self._options.name, arrays=tuple(self._stages.answer(run, question)))
 
     def _masked(self, question: protocol.Masked) -> protocol.MaskedAnswer:
-        """Broadcast values come, the sums over the clients go masked.
-
-        See `SiteMasks`.
-        """
+        """Broadcast values come, the sums over the clients go masked (`SiteMasks`)."""
         run = self._run(question.run)
         self._decisions.sums(run.recipe, masked=True)
         self._masks.check(run, question)
