@@ -20,7 +20,17 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, **_):
-    """Leads links out of docs/ to those pages, and drops links to other files of the repository."""
+    """Leads links out of docs/ to those pages, and drops links to other files of the repository.
+
+    The search leaves out pages of figures that a program made, and lists lab notes last. Wide tables take the room of
+    the table of contents.
+    """
+    if page.file.src_uri.endswith(("/comparison.md", "claims.md")):
+        page.meta["hide"] = ["toc"]
+    if page.file.src_uri.endswith("/comparison.md"):
+        page.meta["search"] = {"exclude": True}
+    elif page.file.src_uri.startswith("lab/") or page.file.src_uri == "CHANGELOG.md":
+        page.meta["search"] = {"boost": 0.3}
     home = re.compile(r"\]\((?:\.\./)+(CONTRIBUTING|CHANGELOG)\.md")
     up = "../" * page.file.src_uri.count("/")
     markdown = home.sub(rf"]({up}\1.md", markdown)
