@@ -78,9 +78,11 @@ docs: ## build the pages as a site, strict, into build/site
 package: setup ## build sdist and wheel, and install the wheel into a clean environment
 	@.ci/package
 
-lint: setup ## check style and format
+lint: setup ## check style, format and types
+	@scripts/setup-types
 	$(python) -m ruff check .
 	$(python) -m ruff format --check .
+	.types/bin/mypy
 
 format: setup ## fix style and format automatically
 	$(python) -m ruff check --fix .
@@ -90,8 +92,8 @@ lock: ## write both locks from setup.cfg; ARGS=--upgrade takes newer versions
 	@scripts/update-lock $(ARGS)
 
 clean: ## remove caches and build files (keeps runs/ and .venv)
-	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
-	find . -name __pycache__ -not -path './.venv/*' -not -path './.flower/*' -not -path './.docs/*' -not -path './.python/*' -not -path './.uv/*' -prune -exec rm -rf {} +
+	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	find . -name __pycache__ -not -path './.venv/*' -not -path './.flower/*' -not -path './.docs/*' -not -path './.types/*' -not -path './.python/*' -not -path './.uv/*' -prune -exec rm -rf {} +
 
-distclean: clean ## remove .venv, .flower, .docs, .python and .uv too
-	rm -rf .venv .flower .docs .python .uv
+distclean: clean ## remove .venv, .flower, .docs, .types, .python and .uv too
+	rm -rf .venv .flower .docs .types .python .uv

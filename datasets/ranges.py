@@ -21,7 +21,7 @@ class Range:
     words: str
     _validators: tuple[Callable, ...]
 
-    def __call__(self, instance, attribute, value) -> None:
+    def __call__(self, instance: Any, attribute: Any, value: Any) -> None:
         try:
             for validator in self._validators:
                 validator(instance, attribute, value)

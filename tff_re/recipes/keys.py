@@ -7,6 +7,7 @@ import re
 import typing
 from collections import Counter
 from collections.abc import Collection
+from typing import Any
 
 import attrs
 
@@ -119,7 +120,7 @@ def _kind(annotation: str) -> str:
     return names.get(re.sub(r"<class '(\w+)'>", r"\1", base), base)
 
 
-def _toml(value) -> str:
+def _toml(value: Any) -> str:
     if value is None:
         return "not set"
     if isinstance(value, bool):

@@ -175,7 +175,7 @@ def _loads(text: str) -> dict:
     return tomllib.loads(text)
 
 
-def _require_shallow(value, source: str) -> None:
+def _require_shallow(value: Any, source: str) -> None:
     """UserError for tables or lists deeper than any recipe has, which Python could not even print."""
     level, depth = [value], 0
     while level:

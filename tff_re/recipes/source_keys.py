@@ -22,7 +22,9 @@ def keys_in(path: str) -> frozenset[str]:
         for file in files
         for cls in _option_classes(ast.parse(file.read_text("utf-8")))
         for line in cls.body
-        if isinstance(line, ast.AnnAssign) and "init=False" not in ast.unparse(line)
+        if isinstance(line, ast.AnnAssign)
+        and isinstance(line.target, ast.Name)
+        and "init=False" not in ast.unparse(line)
     )
 
 
