@@ -140,10 +140,10 @@ def choices(section: str) -> dict[str, type]:
 
 def has_value(table: Mapping[str, Any], section: str, key: str, word: str) -> bool:
     """Whether `word` is one of the values of a key that takes one of several words."""
-    of_section, given = TABLES.get(section), table.get(section, {})
-    if of_section is None or not isinstance(given, Mapping):
+    of_section, keys_set = TABLES.get(section), table.get(section, {})
+    if of_section is None or not isinstance(keys_set, Mapping):
         return False
-    name = {**(of_section.default or {}), **given}.get("name") if of_section.chooses else ""
+    name = {**(of_section.default or {}), **keys_set}.get("name") if of_section.chooses else ""
     classes = of_section.classes()
     if not isinstance(name, str) or name not in classes:
         return False
