@@ -158,8 +158,8 @@ def file_in(data_set: DataSet, folder: Path, split: str | None = None) -> Path |
         return None
     files = (data_set.files[split],) if split in data_set.files else data_set.files.values()
     there = (with_or_without_gz(folder / Path(file).name) for file in files)
-    found = {path for path in there if path is not None}
-    return found.pop() if len(found) == 1 else None
+    paths = {path for path in there if path is not None}
+    return paths.pop() if len(paths) == 1 else None
 
 
 def label_choice(data_set: DataSet, label: str | None) -> str:
