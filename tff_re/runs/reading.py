@@ -208,7 +208,7 @@ def read_precision_recall(path: Path) -> Points | None:
 
 
 def read_test_units(path: Path) -> np.ndarray | None:
-    """The counts of a run's test units in test_units.npz; None if there is no such file, as in folders of older runs.
+    """The counts of a run's test units in test_units.npz; None without the file, as in folders of older runs.
 
     Raises:
       UserError: it is damaged.

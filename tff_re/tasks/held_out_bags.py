@@ -78,7 +78,7 @@ class BagsAtServer:
         return BagsAtServer(bags, self.corpora, self._stated)
 
     def test_units(self, scores: Mapping[str, np.ndarray], threshold: float | None) -> None:
-        """None: a ranking is no sum over bags."""
+        """None: a ranking is not computed from counts of bags."""
 
     def references(self) -> dict[str, dict[str, float]]:
         """See `HeldOut`: `CHANCE`, and `ORACLES` where it is known what sentences state."""
