@@ -51,6 +51,7 @@ class DataSet:
       pair_types: Of documents, the types of the heads and tails of its candidate pairs; empty where its training file
         or an option says them.
       shipped: Whether its files come with this package, in the folder ``datasets/shipped``.
+      strips: Whether its reader leaves out the blanks around a text.
       licence: What is known of its licence.
       citation: The paper.
       available_from: Where to get it.
@@ -67,6 +68,7 @@ class DataSet:
     files: Mapping[str, str] = field(repr=False)
     vocabulary: str | None = None
     pair_types: tuple[tuple[str, str], ...] = ()
+    strips: bool = False
     shipped: bool = False
     language: str = "English"
     licence: str
@@ -139,8 +141,25 @@ def load(
     for option in chosen:
         if option not in data_set.options:
             raise DataError(f"has no use for {option}", record=f"data set {name}", remedy=f"leave {option} out")
-    file = split_file(name, split, data_dir) if path is None else path
+    file = split_file(name, split, data_dir) if path is None else file_in(data_set, Path(path), split) or path
     return data_set.read(Path(file), name=name, split=split, **chosen)
+
+
+def file_in(data_set: DataSet, folder: Path, split: str | None = None) -> Path | None:
+    """The file of a data set in a folder, under its name in the catalogue.
+
+    Args:
+      split: whose file; of a data set with one file any word.
+
+    Returns:
+      None where `folder` is no folder, or does not hold exactly one such file.
+    """
+    if not folder.is_dir():
+        return None
+    files = (data_set.files[split],) if split in data_set.files else data_set.files.values()
+    there = (with_or_without_gz(folder / Path(file).name) for file in files)
+    paths = {path for path in there if path is not None}
+    return paths.pop() if len(paths) == 1 else None
 
 
 def label_choice(data_set: DataSet, label: str | None) -> str:

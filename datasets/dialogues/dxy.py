@@ -152,6 +152,7 @@ def self_reports(
     language="Chinese",
     task="parents' reports in paediatric consultations: the disease",
     labels=LABELS,
+    strips=True,
     files={split: f"dxy/{split}.jsonl" for split in ("train", "dev", "test")},
     licence="none stated",
     citation="Xu et al., End-to-End Knowledge-Routed Relational Dialogue System for Automatic Diagnosis, AAAI 2019",

@@ -11,7 +11,7 @@ from tff_re.cli import options
 from tff_re.cli.configuration import show_suite
 from tff_re.cli.display import RoundProgress, console, say, say_written
 from tff_re.errors import UserError
-from tff_re.recipes.reading import SEEDS, apply_override
+from tff_re.recipes.reading import SEEDS, UNSET, apply_override
 
 
 def _seeds(context, parameter, text):
@@ -41,8 +41,9 @@ def _sweep(context, parameter, texts):
     for text in texts:
         table: dict = {}
         key = text.partition("=")[0].strip()
-        apply_override(table, f"value={text.partition('=')[2]}")
-        if not key or not isinstance(table["value"], list):
+        if text.partition("=")[2].strip() != UNSET:
+            apply_override(table, f"value={text.partition('=')[2]}")
+        if not key or not isinstance(table.get("value"), list):
             raise UserError(f"--sweep {text}: must be KEY=[VALUE,VALUE], e.g. 'algorithm.learning_rate=[1e-4,1e-3]'")
         axes[key] = table["value"]
     return axes or None

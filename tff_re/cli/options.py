@@ -56,7 +56,9 @@ DATA_HELP = "Folder of the data sets [default: $TFF_RE_DATA]."
 
 data = path_option("--data", callback=lambda *arguments: require_data_folder(arguments[-1]), help=DATA_HELP)
 out = path_option("--out", help="Folder to write.")
-overrides = click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the recipe.")
+overrides = click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the recipe; KEY=none removes it."
+)
 last = click.option("--last", is_flag=True, help="Use the last round even if another was selected on dev.")
 partition = path_option("--partition", callback=_require_partition, help="Read the partition from this file.")
 resume = click.option("--resume", is_flag=True, help="Continue the run that is in the folder.")
