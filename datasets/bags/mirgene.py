@@ -35,7 +35,9 @@ def read(
     rel2id: PathLike | None = None,
     misplaced: str = "refuse",
 ) -> BagCorpus:
-    """The bags of a file, see `nyt10.read`; two relations, head is the microRNA, tail the gene.
+    """Read the bags of a file (see `nyt10.read`).
+
+    There are two relations, the head is the microRNA and the tail the gene.
 
     Raises:
       DataError: as `nyt10.read`, or other than two relations.
