@@ -161,7 +161,7 @@ class AggregationOptions:
 
     def _notes_on_sums(self) -> tuple[str, ...]:
         if self.secure != "none":
-            words = f"{self.secure_bits} bits and so many more as the sum over a round's clients needs"
+            words = f"{self.secure_bits} bits and as many more as the sum over a round's clients needs"
             if self.secure_modulus_bits is not None:
                 words = f"{self.secure_modulus_bits} bits"
             counted = f"bytes up count a number of an update as {words}, packed"
@@ -174,7 +174,7 @@ class AggregationOptions:
             return (
                 "a simulation of secure sums, which protects nothing: updates are clipped, rounded and added as secure "
                 "sums would do it, but in the clear",
-                "what travels beside the updates is neither rounded nor hidden: losses, counts of clients, attention's "
+                "values sent with the updates are neither rounded nor hidden: losses, counts of clients, attention's "
                 "largest norm, SCAFFOLD's variates, FedCMC's vectors, Lazy MIL's scores",
                 counted,
             )
@@ -186,7 +186,7 @@ class AggregationOptions:
         return ()
 
 
-_COUNTED = "bytes up count what is sent; what travels beside the updates is not compressed"
+_COUNTED = "bytes up count what is sent; what is sent in addition to the updates is not compressed"
 
 
 def _keys(rule: Rule) -> list[str]:

@@ -95,7 +95,9 @@ def _private(aggregator, noise: Noise, privacy: PrivacyOptions) -> tff.aggregato
             )
         return PrivateAttentionFactory(noise, aggregator.granularity, privacy.normaliser)
     if privacy.normaliser is not None:
-        raise CompositionError("privacy.normaliser is attention's alone, and this algorithm takes a mean; leave it out")
+        raise CompositionError(
+            "privacy.normaliser is only for attention, and this algorithm takes a mean; leave it out"
+        )
     if isinstance(aggregator, LeanMeanFactory):
         return PrivateMeanFactory(noise)
     if reason := getattr(aggregator, "not_private", None):

@@ -93,7 +93,7 @@ def with_local_heads(algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
     require_plain(algorithm.client_work, "a head of the client's own")
     split = _Split.from_model(model)
     if not split.body:
-        raise CompositionError("a head of the client's own: the model is its classifier alone, so nothing is shared")
+        raise CompositionError("a head of the client's own: the model is only its classifier, so nothing is shared")
     sizes = model.sizes
     trained, others = sizes.weights
     body_sizes = sizes._replace(weights=[_at(trained, split.body), others], names=_at(sizes.names, split.body))

@@ -86,7 +86,7 @@ def build_local_training(
 
 @dataclass(frozen=True, eq=False)
 class _LocalWork:
-    """The computations of `ClientWork`; see `build_local_training`."""
+    """The computations of `ClientWork` (see `build_local_training`)."""
 
     model: LocalModel
     objective: Objective
@@ -298,7 +298,7 @@ def _require_protected(
     if selection is not None:
         reason = "clients' scores choose the examples to train on, and no noise is added to them"
     elif objective.side_channel is not None:
-        reason = f"{name} sends values beside the weights, which the guarantee is not stated for"
+        reason = f"{name} sends values in addition to the weights, which the guarantee does not cover"
     elif objective.remembers:
         reason = f"{name} keeps what steps computed of their batches, which here are single units"
     elif objective.beyond_batch is not None:

@@ -24,7 +24,7 @@ from datasets.files import PathLike
     licence="none stated",
     citation="Li et al., Noise Reduction Methods for Distantly Supervised Biomedical Relation Extraction, BioNLP 2017",
     available_from="leebird/bionlp17 on GitHub, brought into OpenNRE's form; "
-    "mirgene_rel2id.json belongs beside the splits",
+    "mirgene_rel2id.json belongs next to the splits",
 )
 def read(
     path: PathLike,

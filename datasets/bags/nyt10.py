@@ -55,7 +55,7 @@ def _read_relation_names(path: PathLike) -> tuple[str, ...]:
     files={split: f"nyt10/nyt10_{part}.txt" for split, part in (("train", "train"), ("dev", "val"), ("test", "test"))},
     licence="none stated; the texts are the New York Times'",
     citation="Riedel et al., Modeling Relations and Their Mentions without Labeled Text, ECML PKDD 2010",
-    available_from="thunlp/OpenNRE on GitHub, benchmark/download_nyt10.sh; nyt10_rel2id.json belongs beside the splits",
+    available_from="thunlp/OpenNRE on GitHub, benchmark/download_nyt10.sh; nyt10_rel2id.json goes next to the splits",
 )
 def read(
     path: PathLike,
@@ -174,7 +174,7 @@ def _span(entity: Mapping[str, Any], what: str, text: str, fail: Fail) -> Span:
     fail = functools.partial(fail, record=what)
     position = field(entity, "pos", list, fail)
     if len(position) != 2 or not all(type(number) is int for number in position):
-        raise fail('"pos" is not two whole numbers', remedy="give the first character and the one behind the last")
+        raise fail('"pos" is not two whole numbers', remedy="give the first character and the one after the last")
     start, end = position
     misplaced = functools.partial(_Misplaced, **fail.keywords)
     if not 0 <= start < end <= len(text):

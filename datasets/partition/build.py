@@ -72,7 +72,7 @@ def build_partition(
         notes.append(f"{len(clients) - len(nonempty)} of {len(clients)} clients got no sample and are left out")
     untrained = sum(not samples.train for samples in nonempty.values())
     if untrained:
-        notes.append(f"{untrained} clients have test samples alone")
+        notes.append(f"{untrained} clients have only test samples")
     untested = sum(not samples.test for samples in nonempty.values())
     if untested and test_share != 0:  # with a share of 0 none was asked for
         notes.append(f"{untested} clients have no test samples")

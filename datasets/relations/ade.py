@@ -53,7 +53,7 @@ class _Pair:
     licence="none stated",
     citation="Gurulingappa et al., Development of a benchmark corpus … adverse effects, J. Biomed. Inform. 45, 2012",
     available_from="the authors' ADE-Corpus-V2; copied in several repositories on GitHub; "
-    "ADE-NEG.txt belongs beside it",
+    "ADE-NEG.txt belongs next to it",
 )
 def read(path: PathLike, *, name: str = "ade", label: str = "with_negatives", split: str = "train") -> RelationCorpus:
     """Read the drug–effect pairs of ``DRUG-AE.rel``, compressed or not.

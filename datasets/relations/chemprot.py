@@ -102,5 +102,5 @@ def _unmarked(text: str, fail: Fail) -> tuple[str, Span, Span]:
     head, tail = (places[0], places[1]), (places[2], places[3])
     for start, end in (head, tail):
         if start == end or trimmed(plain, (start, end)) != (start, end):
-            raise fail("a marked mention is empty or has blanks at its ends", remedy="mark the mention alone")
+            raise fail("a marked mention is empty or has blanks at its ends", remedy="mark only the mention")
     return plain, head, tail

@@ -57,7 +57,7 @@ class ReleaseDocument:
     files={split: f"chemprot_release/chemprot_{part}.tsv" for split, part in _PARTS.items()},
     licence="for the task's participants, after registration",
     citation=CITATION,
-    available_from="BioCreative VI, track 5; *_abstracts and *_entities (test: *_gs) belong beside each file "
+    available_from="BioCreative VI, track 5; *_abstracts and *_entities (test: *_gs) belong next to each file "
     "of relations",
 )
 def read(path: PathLike, *, name: str = "chemprot", label: str = "groups", split: str = "train") -> RelationCorpus:
@@ -136,7 +136,7 @@ def read_documents(abstracts: PathLike, entities: PathLike | None) -> dict[str, 
         row = columns(line, 6, fail)
         document = _document(row[0], documents, fail)
         if not _ENTITY_ID.fullmatch(row[1]):
-            raise fail("column 2 is no entity's id", remedy="write T and a number")
+            raise fail("column 2 is not an entity's id", remedy="write T and a number")
         fail = functools.partial(fail, record=named("entity", f"{row[0]}/{row[1]}"))
         kind = ENTITY_TYPES[one_of(row[2], ENTITY_TYPES, "type", fail, column=3)]
         where = span(row[3], row[4], "entity", len(document.text), fail)
@@ -203,9 +203,9 @@ def read_relations(
 def _argument(value: str, pattern: re.Pattern, number: int, kind: str, document: ReleaseDocument, fail: Fail) -> str:
     match = pattern.fullmatch(value.strip())
     if match is None or match[1] not in document.mentions:
-        raise fail(f"argument {number} is no entity of its document", remedy=f"write Arg{number}: and the entity's id")
+        raise fail(f"argument {number} is not in its document", remedy=f"write Arg{number}: and the entity's id")
     if document.mentions[match[1]][0] != kind:
-        raise fail(f"argument {number} is no {kind}", remedy="give the chemical first, then the gene")
+        raise fail(f"argument {number} is not a {kind}", remedy="give the chemical first, then the gene")
     return match[1]
 
 

@@ -150,7 +150,7 @@ def _relations(
             continue
         for number, (position, kind) in enumerate(zip(pair, RELATIONS[relation], strict=True), 1):
             if concepts.get(position) != kind:
-                raise fail(f"argument {number} is no {kind} of the concepts", remedy="complete the .con file")
+                raise fail(f"argument {number} is not a {kind} of the concepts", remedy="complete the .con file")
         listed = result.setdefault(pair, [])
         if relation in listed:
             raise fail("duplicate relation", remedy="remove one of them")

@@ -71,7 +71,7 @@ def strict_lines(path: PathLike) -> Iterator[tuple[Fail, int, int, bytes]]:
             raise fail("the file ends within this line, without a line feed", remedy=remedy)
         line = data[:-1]
         if line.endswith(b"\r"):
-            raise fail("ends with a carriage return", remedy="save the file with line feeds alone (dos2unix)")
+            raise fail("ends with a carriage return", remedy="save the file with line feeds only (dos2unix)")
         if not line.strip():
             raise fail("is empty", remedy="remove the empty line")
         yield fail, number, byte, line

@@ -126,7 +126,7 @@ def _check_added(added: list[dict], special: set[str], characters: CharacterTabl
         content = piece["content"]
         if content not in special or not content or kinds_of(characters, content[0]) != [ALONE]:
             raise DataError(
-                "the tokenizer has a piece beside its vocabulary that is no special one",
+                "the tokenizer has a piece outside its vocabulary that is not special",
                 record=f"piece with id {piece['id']}",
                 remedy=_REMEDY,
             )

@@ -182,5 +182,5 @@ def _load_native(path: PathLike) -> WordVectors:
     except Exception as error:  # a pickle may raise anything
         problem = type(error).__name__
     if problem is not None:
-        raise DataError(f"is no file of gensim's ({problem})", path=path, remedy="use word2vec's format")
+        raise DataError(f"is not a gensim file ({problem})", path=path, remedy="use word2vec's format")
     return result

@@ -232,7 +232,7 @@ class _Source:
         Raises UserError for options of texts.
         """
         if arguments or self.file is None:
-            raise UserError(f"the model takes {what}, not texts; give a file of them by --file alone")
+            raise UserError(f"the model takes {what}, not texts; pass a file of them only with --file")
         if self.json_lines or self.head_type is not None or self.tail_type is not None:
             raise UserError(f"the model takes {what}; --json-lines, --head-type and --tail-type are for texts")
         return self.file

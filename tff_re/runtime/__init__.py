@@ -103,5 +103,5 @@ def open_runtime(name: str, *, log_path: str | os.PathLike, clients: int | None 
     check_runtime_name(name)
     if is_of_sites(name):
         kind = name.partition(":")[0]
-        raise UnknownRuntime(f"the runtime '{kind}' is for train and evaluate alone; choose {' or '.join(_RUNTIMES)}")
+        raise UnknownRuntime(f"the runtime '{kind}' is only for train and evaluate; choose {' or '.join(_RUNTIMES)}")
     return _RUNTIMES[name](log_path, clients=clients, **options)

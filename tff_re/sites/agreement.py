@@ -106,9 +106,9 @@ def agreement_from_json(text: str | bytes) -> Agreement:
     try:
         table = json.loads(text)
     except (ValueError, RecursionError):
-        raise Malformed("the agreement is no JSON") from None
+        raise Malformed("the agreement is not JSON") from None
     if type(table) is not dict:
-        raise Malformed("the agreement is no table")
+        raise Malformed("the agreement is not a table")
     return structured(Agreement, table, [])
 
 

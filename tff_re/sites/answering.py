@@ -56,7 +56,7 @@ class StageAnswers:
         """
         program: Program = run.programs[question.purpose]
         if question.program != program.digest:
-            raise Refused("the run's computation is another one here; begin the run again")
+            raise Refused("this site would compute something else for this run; start the run again")
         request = Request(question)
         sizes = {client: _sizes(examples) for client, examples in run.examples.items()}
         ways = {"stages": len(program.stages), "keeps_states": bool(program.client_results())}

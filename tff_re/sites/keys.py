@@ -77,7 +77,7 @@ def read_key(path: Path) -> Ed25519PrivateKey:
     except (ValueError, TypeError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, Ed25519PrivateKey):
-        raise UserError(f"{path}: holds no Ed25519 key in PEM; move it away and make one with: site SITE.TOML --key")
+        raise UserError(f"{path}: is not an Ed25519 key in PEM; move it away and make one with: site SITE.TOML --key")
     return key
 
 

@@ -71,7 +71,7 @@ class Question:
 
 @attrs.frozen(kw_only=True, eq=False)
 class Answer:
-    """What a site answers; `site` is its name."""
+    """What a site answers, with its name as `site`."""
 
     site: str = attrs.field(validator=SITE)
 
@@ -439,7 +439,7 @@ def question_of(message: bytes | memoryview) -> Question:
     table, arrays = unpack(message)
     kind = table.pop("kind", None)
     if not isinstance(kind, str) or kind not in QUESTIONS:
-        raise Malformed("there is no such kind of message; use the same version of tff-re everywhere")
+        raise Malformed("unknown kind of message; use the same version of tff-re everywhere")
     return structured(QUESTIONS[kind], table, arrays)
 
 

@@ -155,7 +155,7 @@ def open_at_sites(
     folder = RunFolder(path)
     folder.require_run()
     if not folder.sites.exists():
-        raise UserError(f"{path}: is no run across sites; leave --sites out, and --runtime")
+        raise UserError(f"{path}: is not a run across sites; leave out --sites and --runtime")
     agreement = read_agreement(folder.sites)
     if missing := sorted(set(agreement.sites) - set(engine.sites)):
         raise UserError(

@@ -283,7 +283,7 @@ def _check_range(name: str, array: np.ndarray, neutral: float | int, range_: Ran
 def _check_platforms(array: np.ndarray, neutral: int, bounds: Bounds) -> None:
     known = array[array != neutral]
     if not np.isin(known, bounds.indices).all():
-        raise BadSums(f"its sums hold a number for '{PLATFORMS}' that is no client of it")
+        raise BadSums(f"its sums hold a number for '{PLATFORMS}' that is not one of its clients")
 
 
 def _check_clipped(of_name: dict[str | None, list[np.ndarray]], bounds: Bounds) -> None:

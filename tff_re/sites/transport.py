@@ -66,7 +66,7 @@ def engine_of(runtime: str, sites: Sequence[str] = ()) -> Engine:
     kind, _, rest = runtime.partition(":")
     for name in sites:
         if not _NAME.fullmatch(name):
-            raise UserError(f"--sites: {name!r} is no site's name; give them as aachen,bonn,celle")
+            raise UserError(f"--sites: {name!r} is not a site's name; write them like aachen,bonn,celle")
     if len(set(sites)) < len(sites):
         raise UserError("--sites names a site twice; name each once")
     if kind == "flower":
@@ -202,7 +202,7 @@ def listen(path: Path) -> socket.socket:
     """
     if path.exists():
         if not stat.S_ISSOCK(path.stat().st_mode):
-            raise RuntimeProblem(f"{path}: is there and is no socket; remove it, or name another one")
+            raise RuntimeProblem(f"{path}: exists and is not a socket; remove it, or choose another path")
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(1.0)
             probe.connect(str(path))
@@ -216,7 +216,7 @@ def listen(path: Path) -> socket.socket:
     except OSError as error:
         listening.close()
         reason = error.strerror or str(error)
-        raise RuntimeProblem(f"{path}: no socket can be made there ({reason}); name another one") from None
+        raise RuntimeProblem(f"{path}: cannot create a socket there ({reason}); choose another path") from None
     finally:
         os.umask(mask)
     listening.listen(16)
