@@ -36,7 +36,7 @@ def _tuning_seeds(context, parameter, text):
 
 
 def _sweep(context, parameter, texts):
-    """{key: values} of KEY=[VALUE,…]; None without any."""
+    """Return {key: values} of KEY=[VALUE,…], or None if there are none."""
     axes: dict = {}
     for text in texts:
         table: dict = {}
@@ -81,7 +81,10 @@ def compare(recipes, suite, seeds, sweep, tuning_seeds, overrides, out, **where)
 
 
 def run_and_show(suite, out: Path, **where) -> None:
-    """Runs a suite into a folder and prints its tables; `where` are further arguments of `api.run_suite`."""
+    """Run a suite into a folder and print its tables.
+
+    `where` are further arguments of `api.run_suite`.
+    """
     from tff_re import api
     from tff_re.comparison.estimate import Estimate
 
@@ -99,8 +102,10 @@ def run_and_show(suite, out: Path, **where) -> None:
 
 @contextlib.contextmanager
 def _progress(suite, estimate):
-    """`on_start` and `on_round` of a comparison: shows its configuration once, a progress for every run and what is
-    left."""
+    """Return `on_start` and `on_round` of a comparison.
+
+    They show its configuration once, the progress of every run, and the number of runs left.
+    """
     total = len(suite.entries) * len(suite.seeds) + (0 if suite.tuning is None else suite.tuning.runs)
     stack, bars = contextlib.ExitStack(), []
 
