@@ -28,7 +28,7 @@ def browse(url: str, folder: Path, *options: str, timeout: float) -> subprocess.
 
 
 def finish(command: Sequence[str], *, timeout: float | None = None, **more) -> subprocess.CompletedProcess[str]:
-    """`subprocess.run` with captured output that also ends the processes which the command started, on every way out."""
+    """`subprocess.run` with captured output that also ends the command's own processes, on every way out."""
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, start_new_session=True, **pipes, **more) as process:
         try:

@@ -46,8 +46,8 @@ class Screenshot:
 
 
 SCREENSHOTS = {
-    "facts": Screenshot("facts-from-text", "extract", "facts.html", 1200),
-    "report": Screenshot("first-model", "report", "runs/first/report.html", 1400),
+    "facts": Screenshot("facts-from-text", "extract", "facts.html", 1380),
+    "report": Screenshot("first-model", "report", "runs/first/report.html", 1800),
 }
 
 
@@ -74,7 +74,7 @@ def run(arguments: list[str], folder: Path) -> None:
     """Runs Python in `folder`; raises `Failed` with the last line of its errors."""
     try:
         path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-        finish([sys.executable, *arguments], cwd=folder, env={**os.environ, "PYTHONPATH": path})
+        finish([sys.executable, *arguments], cwd=folder, env={**os.environ, "PYTHONPATH": path, "TMPDIR": str(folder)})
     except subprocess.CalledProcessError as error:
         reason = (error.stderr.strip().splitlines() or [f"exit code {error.returncode}"])[-1]
         raise Failed(f"{shlex.join(arguments)}: {reason}") from None
@@ -100,7 +100,17 @@ def make(name: str, folder: Path) -> Path:
         raise Failed(f"{BROWSER} failed on {shot.page}: {type(error).__name__}") from None
     if not picture.is_file():
         raise Failed(f"{BROWSER} wrote no picture of {shot.page}")
-    return Path(shutil.copy(picture, PICTURES / picture.name))
+    return Path(shutil.copy(fewer_colours(picture), PICTURES / picture.name))
+
+
+def fewer_colours(picture: Path) -> Path:
+    """Rewrites a picture with at most 128 colours, which halves its size."""
+    from PIL import Image  # which Matplotlib needs, too
+
+    with Image.open(picture) as image:
+        smaller = image.convert("RGB").quantize(128, dither=Image.Dither.NONE)
+    smaller.save(picture, optimize=True)
+    return picture
 
 
 def main(arguments: list[str]) -> int:
