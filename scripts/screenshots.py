@@ -46,8 +46,8 @@ class Screenshot:
 
 
 SCREENSHOTS = {
-    "facts": Screenshot("facts-from-text", "extract", "facts.html", 1380),
-    "report": Screenshot("first-model", "report", "runs/first/report.html", 1800),
+    "facts": Screenshot("facts-from-text", "extract", "facts.html", 1460),
+    "report": Screenshot("first-model", "report", "runs/first/report.html", 1690),
 }
 
 
