@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import html
 import re
-import subprocess
 
 import numpy as np
 import pytest
 
 import tff_re
+from scripts.browser import BROWSER, browse
 from tests.extraction.stubs import Recogniser, Sentences, json_lines
-from tests.pages.test_page import BROWSER, EVIL, Read
+from tests.pages.test_page import EVIL, Read
 from tff_re.pages.network import HEIGHT, WIDTH, network, positions_of
 
 TEXTS = (f"Aspirin inhibits EGFR.\r\n{EVIL} 💊", "ASA inhibits EGFR. Aspirin binds COX-2; nothing else.")
@@ -112,13 +112,7 @@ CLICKS
 def test_a_click_marks_an_entity_its_mentions_and_facts(page_file, tmp_path, clicks, fragment, me, on):
     clicked = tmp_path / "clicked.html"
     clicked.write_text(page_file.read_text("utf-8").replace("</body>", CLICK.replace("CLICKS", clicks)), "utf-8")
-    options = [
-        *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
-        *("--disable-extensions", "--disable-background-networking", "--host-resolver-rules=MAP * ~NOTFOUND"),
-        *(f"--user-data-dir={tmp_path / 'profile'}", "--enable-logging=stderr", "--virtual-time-budget=10000"),
-    ]
-    command = [BROWSER, *options, "--dump-dom", clicked.as_uri() + fragment]
-    browser = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    browser = browse(clicked.as_uri() + fragment, tmp_path, "--dump-dom", timeout=120)
     read = Read(browser.stdout)
     assert not re.findall(r"CONSOLE.*(?:rror|Refused).*", browser.stderr)
     assert {attributes["data-entity"] for attributes in marked(read, "me")} == ({me} if me else set())

@@ -7,11 +7,11 @@ import json
 import math
 import re
 import shutil
-import subprocess
 
 import numpy as np
 import pytest
 
+from scripts.browser import BROWSER, browse
 from tff_re.comparison.record import FORMAT
 from tff_re.errors import UserError
 from tff_re.pages import charts
@@ -30,7 +30,6 @@ partition = { name = "iid" }
 model = { name = "pcnn" }
 training = { rounds = 2, clients_per_round = 2 }
 """
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 class Read(html.parser.HTMLParser):
@@ -297,13 +296,7 @@ def test_what_a_run_does_not_hold_is_said(run, tmp_path):
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium here to show a page in")
 def test_a_browser_draws_every_chart(page_file, tmp_path):
-    options = [
-        *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
-        *("--disable-extensions", "--disable-background-networking", "--host-resolver-rules=MAP * ~NOTFOUND"),
-        *(f"--user-data-dir={tmp_path / 'profile'}", "--enable-logging=stderr", "--virtual-time-budget=10000"),
-    ]
-    command = [BROWSER, *options, "--dump-dom", page_file.as_uri()]
-    browser = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
+    browser = browse(page_file.as_uri(), tmp_path, "--dump-dom", timeout=600)
     drawn = Read(browser.stdout)
     assert sum(attributes.get("class") == "bk-Figure" for _, attributes in drawn.elements) == 9
     assert not re.findall(r"CONSOLE.*(?:rror|Refused).*", browser.stderr)
