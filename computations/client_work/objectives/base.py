@@ -125,35 +125,35 @@ class Objective:
         """Type of what a client keeps from round to round; its leading dimensions may be None. None: nothing."""
         return None
 
-    def initial_client_state(self, local_model: LocalModel, examples: Mapping[str, np.ndarray]):
+    def initial_client_state(self, local_model: LocalModel, examples: Mapping[str, np.ndarray]) -> Any:
         """NumPy value of `client_state_type` for a client with these examples that has not been trained yet."""
         raise TypeError(f"{type(self).__name__} keeps no client state")
 
-    def prepare(self, client: Client):
+    def prepare(self, client: Client) -> Any:
         """Tensors made once per local training, handed to the other methods."""
         return ()
 
-    def loss(self, client: Client, prepared, batch: Batch) -> tf.Tensor:
+    def loss(self, client: Client, prepared: Any, batch: Batch) -> tf.Tensor:
         """The loss to minimise, a scalar: the mean over the batch (over its rows, see `LocalModel.rows`)."""
         return mean(client.local_model.losses(batch.labels, batch.outputs))
 
-    def adjust_gradients(self, client: Client, prepared, gradients: Sequence[Any]) -> Sequence[Any]:
+    def adjust_gradients(self, client: Client, prepared: Any, gradients: Sequence[Any]) -> Sequence[Any]:
         """Gradients as the optimizer gets them; for terms with a closed form (proximal, control variates)."""
         return gradients
 
-    def upload(self, client: Client, prepared, steps: tf.Tensor):
+    def upload(self, client: Client, prepared: Any, steps: tf.Tensor) -> Any:
         """What travels through the side channel after training."""
         return ()
 
-    def remembered(self, client: Client):
+    def remembered(self, client: Client) -> Any:
         """What `remember` starts from, where the objective `remembers`."""
         return ()
 
-    def remember(self, client: Client, remembered, batch: Batch):
+    def remember(self, client: Client, remembered: Any, batch: Batch) -> Any:
         """`remembered` with what a step computed of its batch in passing; shapes stay as they are."""
         return remembered
 
-    def next_client_state(self, client: Client, prepared, steps: tf.Tensor):
+    def next_client_state(self, client: Client, prepared: Any, steps: tf.Tensor) -> Any:
         """The client's state after training. An objective that `remembers` is given what it remembered, too."""
         return ()
 
