@@ -27,7 +27,7 @@ def label_probabilities(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     return tf.where(tf.math.is_finite(p), p, ABSENT)
 
 
-def first_best(scores: tf.Tensor, bags: tf.Tensor, num_bags) -> tuple[tf.Tensor, tf.Tensor]:
+def first_best(scores: tf.Tensor, bags: tf.Tensor, num_bags: int | tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the best score of every bag and the first row that has it.
 
     Finite scores float32 [n] -> float32, int32 [num_bags].
@@ -40,14 +40,14 @@ def first_best(scores: tf.Tensor, bags: tf.Tensor, num_bags) -> tuple[tf.Tensor,
     return best, tf.minimum(tf.math.unsorted_segment_min(rows, bags, num_bags), count)
 
 
-def segment_softmax(scores: tf.Tensor, bags: tf.Tensor, num_bags) -> tf.Tensor:
+def segment_softmax(scores: tf.Tensor, bags: tf.Tensor, num_bags: int | tf.Tensor) -> tf.Tensor:
     """Return the softmax over every bag's rows, [n, ...] -> [n, ...], stable for scores of any size."""
     largest = tf.math.unsorted_segment_max(tf.stop_gradient(scores), bags, num_bags)
     exponents = tf.exp(scores - tf.gather(largest, bags))
     return exponents / tf.gather(tf.math.unsorted_segment_sum(exponents, bags, num_bags), bags)
 
 
-def weighted(logits: tf.Tensor, shares: tf.Tensor, bags: tf.Tensor, num_bags) -> tf.Tensor:
+def weighted(logits: tf.Tensor, shares: tf.Tensor, bags: tf.Tensor, num_bags: int | tf.Tensor) -> tf.Tensor:
     """Return the logits of the bags, sum_i shares_i logits_i: float32 [n, C] -> [num_bags, C].
 
     The shares of a bag's sentences sum to 1. They are float32 [n], or [n, C] where every relation has its own.
@@ -56,7 +56,7 @@ def weighted(logits: tf.Tensor, shares: tf.Tensor, bags: tf.Tensor, num_bags) ->
     return tf.math.unsorted_segment_sum(shares * logits, bags, num_bags)
 
 
-def attended(logits: tf.Tensor, scores: tf.Tensor, bags: tf.Tensor, num_bags) -> tf.Tensor:
+def attended(logits: tf.Tensor, scores: tf.Tensor, bags: tf.Tensor, num_bags: int | tf.Tensor) -> tf.Tensor:
     """Return the attended logits of the bags, sum_i softmax_i(scores) logits_i, for scores float32 [n] or [n, C]."""
     return weighted(logits, segment_softmax(scores, bags, num_bags), bags, num_bags)
 

@@ -85,7 +85,7 @@ class Parts:
     client_work: ClientWork
     aggregator: tff.aggregators.WeightedAggregationFactory
     finalizer: tff.learning.templates.FinalizerProcess
-    distributor: tff.learning.templates.DistributionProcess | None = None
+    distributor: tff.learning.templates.DistributionProcess
     fixed: FixedWeights | None = None
 
 
@@ -157,7 +157,7 @@ class FederatedAlgorithm:
         """Return (what `next` takes -> float32@CLIENTS), 1 for a client whose update is not finite, else 0."""
 
         @tff.federated_computation(self.next.type_signature.parameter)
-        def of_round(inputs):
+        def of_round(inputs: Any) -> Any:
             state, work = inputs["state"], self.client_work
             computed = {"state": state["client_work"], "server_weights": state["weights"]}
             if "weights" in work.inputs:
@@ -258,7 +258,7 @@ class _Composition:
         begin = parts.fixed and tff.tensorflow.computation(parts.fixed.start, self.weights_type)
 
         @tff.federated_computation(tff.FederatedType(self.weights_type, tff.SERVER))
-        def initialize(weights):
+        def initialize(weights: Any) -> Any:
             if begin is not None:
                 weights = tff.federated_map(begin, weights)
             return tff.federated_zip(
@@ -284,7 +284,7 @@ class _Composition:
             inputs_type["server"] = tff.FederatedType(self.server_type, tff.SERVER)
 
         @tff.federated_computation(tff.types.to_type(inputs_type))
-        def one_round(inputs):
+        def one_round(inputs: Any) -> Any:
             state = inputs["state"]
             sent = parts.distributor.next(state["distributor"], state["weights"])
             arguments = {name: inputs[name] for name in from_caller}
@@ -317,14 +317,14 @@ class _Composition:
 
         return one_round
 
-    def _with_fixed(self, old, new):
+    def _with_fixed(self, old: Any, new: Any) -> Any:
         """Return the new weights with the fixed ones unchanged."""
         fixed = self.parts.fixed
         if fixed is None:
             return new
 
         @tff.tensorflow.computation(self.weights_type, self.weights_type)
-        def keep_fixed(old, new):
+        def keep_fixed(old: Any, new: Any) -> Any:
             pairs = enumerate(zip(old.trainable, new.trainable, strict=True))
             trainable = [a if index in fixed.indices else b for index, (a, b) in pairs]
             return tff.learning.models.ModelWeights(trainable, list(new.non_trainable))
@@ -336,7 +336,7 @@ def _names(type_spec: tff.Type) -> list[str]:
     return tff.structure.name_list(type_spec) if isinstance(type_spec, tff.StructType) else []
 
 
-def recompose(algorithm: FederatedAlgorithm, **parts) -> FederatedAlgorithm:
+def recompose(algorithm: FederatedAlgorithm, **parts: Any) -> FederatedAlgorithm:
     """Return the algorithm with other parts, named as in `Parts`, for example its aggregator after clipping.
 
     Raises:

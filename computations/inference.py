@@ -26,7 +26,7 @@ def over_batches(
     """
     count = tf.shape(next(iter(examples.values())))[0]
 
-    def body(number, done):
+    def body(number: tf.Tensor, done: Any) -> tuple[tf.Tensor, Any]:
         rows = tf.range(number * batch_size, tf.minimum((number + 1) * batch_size, count))
         rows = rows if order is None else tf.gather(order, rows)
         return number + 1, step(number, {name: tf.gather(value, rows) for name, value in examples.items()}, done)
@@ -73,7 +73,7 @@ def forward(
       order: of the examples and so of the output's rows, as `over_batches` has it.
     """
 
-    def outputs(batch):
+    def outputs(batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
         return tf.ensure_shape(tf.cast(model(batch, training=False)[output], tf.float32), [None, width])
 
     return joined(features_of(examples), batch_size, outputs, [width], order)

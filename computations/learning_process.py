@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -9,7 +11,7 @@ from computations.errors import CompositionError
 from computations.federated_algorithm import FederatedAlgorithm
 
 
-def as_learning_process(algorithm: FederatedAlgorithm, initial_weights) -> tff.learning.templates.LearningProcess:
+def as_learning_process(algorithm: FederatedAlgorithm, initial_weights: Any) -> tff.learning.templates.LearningProcess:
     """Return the algorithm as a learning process.
 
     initialize: ( -> S@SERVER), next: (<S@SERVER, clients@CLIENTS> -> LearningProcessOutput<state=S, metrics=M>).
@@ -39,17 +41,17 @@ def as_learning_process(algorithm: FederatedAlgorithm, initial_weights) -> tff.l
         )
 
     @tff.tensorflow.computation
-    def weights():
+    def weights() -> Any:
         return tf.nest.map_structure(tf.constant, initial_weights)
 
     @tff.federated_computation
-    def initialize():
+    def initialize() -> Any:
         return algorithm.initialize(tff.federated_eval(weights, tff.SERVER))
 
     inputs = algorithm.next.type_signature.parameter
 
     @tff.federated_computation(inputs.state, inputs.clients)
-    def next_round(state, clients):
+    def next_round(state: Any, clients: Any) -> Any:
         output = algorithm.next(state, clients)
         return tff.learning.templates.LearningProcessOutput(output["state"], output["metrics"])
 

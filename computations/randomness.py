@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -11,7 +13,7 @@ _step_seed: contextvars.ContextVar[list | None] = contextvars.ContextVar("step_s
 
 
 @contextlib.contextmanager
-def step_seed(seed: tf.Tensor):
+def step_seed(seed: tf.Tensor) -> Iterator[None]:
     """Make layers draw from `seed` (int32 [2]) while a training step is traced.
 
     Each layer has its own stream.
@@ -40,14 +42,14 @@ class SeededDropout(tf.keras.layers.Layer):
     training (Keras' own `fit`) it falls back on TensorFlow's global generator.
     """
 
-    def __init__(self, rate: float, **kwargs):
+    def __init__(self, rate: float, **kwargs: Any):
         super().__init__(**kwargs)
         if not 0 <= rate < 1:
             raise ValueError(f"the dropout rate must lie in [0, 1), got {rate}")
         self.rate = rate
         self.supports_masking = True
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         if not training or self.rate == 0:
             return tf.identity(inputs)
         seed = next_seed()
@@ -55,5 +57,5 @@ class SeededDropout(tf.keras.layers.Layer):
             return tf.nn.dropout(inputs, self.rate)
         return tf.nn.experimental.stateless_dropout(inputs, self.rate, seed=seed)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "rate": self.rate}

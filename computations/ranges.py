@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
 from attrs.validators import and_, ge, gt, in_, le, lt
+
+Validator = Callable[[Any, Any, Any], Any]
+"""Called with the options, the field and the value, as attrs calls it."""
 
 FLOAT32_MAX = 2.0**128 - 2.0**104
 
 MOST_STEPS = 1_000_000
 """Bound of epochs, steps and batch sizes: beyond it the numbers of examples would not fit into 32 bits."""
 
-NOT_NEGATIVE = and_(ge(0), le(FLOAT32_MAX))
-POSITIVE = and_(gt(0), le(FLOAT32_MAX))
+NOT_NEGATIVE: Validator = and_(ge(0), le(FLOAT32_MAX))
+POSITIVE: Validator = and_(gt(0), le(FLOAT32_MAX))
 SHARE = and_(ge(0), le(1))
-BELOW_ONE = and_(ge(0), lt(1 - 2**-25))
+BELOW_ONE: Validator = and_(ge(0), lt(1 - 2**-25))
 """In [0, 1) in float32, too: what is nearer to 1 is rounded to it."""
 BOUND = and_(ge(1e-6), le(FLOAT32_MAX))
 """What an update or a gradient is clipped to. Less is lost in float32: 6e-8 does not change a weight of 1."""
@@ -28,7 +31,7 @@ COUNT = ge(1)
 STEPS = and_(ge(1), le(MOST_STEPS))
 
 
-def require(validator, **values: Any) -> None:
+def require(validator: Validator, **values: Any) -> None:
     """Raise ValueError that names the first value outside the validator's range."""
     for name, value in values.items():
         validator(None, types.SimpleNamespace(name=name), value)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
+from typing import Any
 
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_.:/#-]{1,64}")
 
@@ -23,7 +25,16 @@ class DataError(ValueError):
       remedy: What to do about it.
     """
 
-    def __init__(self, reason, *, path=None, line=None, byte=None, record=None, remedy=None):
+    def __init__(
+        self,
+        reason: str,
+        *,
+        path: str | os.PathLike | None = None,
+        line: int | None = None,
+        byte: int | None = None,
+        record: str | None = None,
+        remedy: str | None = None,
+    ):
         super().__init__(reason)
         self.reason = reason
         self.path = None if path is None else os.fspath(path)
@@ -62,12 +73,12 @@ def counted(count: int, noun: str, rest: str = "") -> str:
     return f"{count} {nouns}{rest}"
 
 
-def nearest(name: str, valid) -> str:
+def nearest(name: str, valid: Iterable[Any]) -> str:
     """Return "did you mean 'x'?" for the nearest valid name, else the list of the valid names."""
     import difflib
 
-    valid = sorted(str(v) for v in valid)
-    close = difflib.get_close_matches(str(name), valid, n=1, cutoff=0.6)
+    names = sorted(str(v) for v in valid)
+    close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.6)
     if close:
         return f"did you mean '{close[0]}'?"
-    return "valid: " + ", ".join(valid)
+    return "valid: " + ", ".join(names)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import importlib
 import sys
+from typing import Any, NoReturn
 
 
-def _refuse(reason: str):
+def _refuse(reason: str) -> NoReturn:
     if sys.argv[:1] == ["-m"]:  # `python -m tff_re.run`, while Python looks for it
         print(f"tff-re: {reason}", file=sys.stderr)
         sys.exit(2)
@@ -54,7 +55,7 @@ _PLACES = {
 __all__ = sorted(_PLACES)
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module 'tff_re' has no attribute '{name}'")
     value = globals()[name] = getattr(importlib.import_module(_PLACES[name]), name)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tff_re import __version__
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe, load
-from tff_re.runtime import DEFAULT_RUNTIME, is_of_sites
+from tff_re.runtime import DEFAULT_RUNTIME
 from tff_re.tasks.sizes import require_limits
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from tff_re.extraction.extract import Extraction, Progress
     from tff_re.extraction.records import EntityRecogniser
     from tff_re.runs.experiment import Experiment
-    from tff_re.runs.setup import Setup
     from tff_re.runs.training import Result, RoundReport
     from tff_re.sites.asking import Patience
     from tff_re.tasks.data_paths import DataPaths
@@ -92,27 +92,22 @@ def train(
       UserError, DataError: see `build`; or the folder holds something else.
     """
     from tff_re.runs.run import train_in
-    from tff_re.sites.experiments import finished_builder
+    from tff_re.sites.experiments import finished_builder, setup_of
 
     where = data_paths(data, trust, partition)
-    ways = {"from_run": None if from_run is None else Path(from_run), "last": last, "builder_of": finished_builder}
-    ways |= {"on_start": on_start, "on_round": on_round, "on_line": on_line, "resume": resume}
-    setup = _setup(runtime, sites, patience, on_line)
-    return train_in(setup, _recipe(recipe), Path(out), data_paths=where, **ways)[1]
-
-
-def _setup(runtime: str, sites: Sequence[str], patience: Patience | None, on_line: Callable[[str], None]) -> Setup:
-    """Where a run is computed: a simulation, or across sites."""
-    if is_of_sites(runtime):
-        from tff_re.sites.run import AcrossSites
-        from tff_re.sites.transport import engine_of
-
-        return AcrossSites(engine_of(runtime, sites), patience, on_line)
-    if sites:
-        raise UserError("--sites needs --runtime sites:… or flower:…")
-    from tff_re.runs.setup import Simulation
-
-    return Simulation(runtime)
+    return train_in(
+        setup_of(runtime, sites, patience, on_line),
+        _recipe(recipe),
+        Path(out),
+        data_paths=where,
+        resume=resume,
+        from_run=None if from_run is None else Path(from_run),
+        last=last,
+        builder_of=finished_builder,
+        on_start=on_start,
+        on_round=on_round,
+        on_line=on_line,
+    )[1]
 
 
 def compare(
@@ -153,8 +148,8 @@ def load_suite(
     require_limits()
     from tff_re.comparison import suite
 
-    make, what = (suite.load_suite, what) if isinstance(what, str) else (suite.suite_of_recipes, tuple(what))
-    return make(what, tuple(overrides), None if seeds is None else tuple(seeds), sweep)
+    changes = tuple(overrides), None if seeds is None else tuple(seeds), sweep
+    return suite.load_suite(what, *changes) if isinstance(what, str) else suite.suite_of_recipes(tuple(what), *changes)
 
 
 def run_suite(
@@ -179,12 +174,14 @@ def run_suite(
     from tff_re.runs.experiment import ExperimentBuilder
     from tff_re.runs.folder import writing
 
-    out, ways = Path(out), {"runtime_name": runtime, "resume": resume, "on_start": on_start, "on_round": on_round}
-    with writing(out):
-        outcomes = run_all(suite, out, builder=ExperimentBuilder(where), **ways)
-        report = write_report(suite, outcomes, out)
+    folder, builder = Path(out), ExperimentBuilder(where)
+    with writing(folder):
+        outcomes = run_all(
+            suite, folder, builder=builder, runtime_name=runtime, resume=resume, on_start=on_start, on_round=on_round
+        )
+        report = write_report(suite, outcomes, folder)
         if suite.tuning is not None:
-            add_to_report(report, suite.tuning, outcomes, out)
+            add_to_report(report, suite.tuning, outcomes, folder)
         return report
 
 
@@ -264,7 +261,7 @@ def export(
     from tff_re.exporting.export_run import export_run
     from tff_re.sites.experiments import finished_builder
 
-    ways = {"last": last, "builder_of": finished_builder}
+    target = None if out is None else Path(out)
     if adapter_only:
         from tff_re.exporting.export_adapter import export_adapter
 
@@ -272,9 +269,21 @@ def export(
             raise UserError(
                 "an adapter is written in one form; leave the format, quantise, tflite, onnx and huggingface out"
             )
-        return export_adapter(Path(run), None if out is None else Path(out), overwrite, where, runtime, **ways)
-    forms = {"formats": formats, "quantise": quantise, "tflite": tflite, "onnx": onnx, "huggingface": huggingface}
-    return export_run(Path(run), None if out is None else Path(out), overwrite, where, runtime, **forms, **ways)
+        return export_adapter(Path(run), target, overwrite, where, runtime, last=last, builder_of=finished_builder)
+    return export_run(
+        Path(run),
+        target,
+        overwrite,
+        where,
+        runtime,
+        formats=formats,
+        quantise=quantise,
+        tflite=tflite,
+        onnx=onnx,
+        huggingface=huggingface,
+        last=last,
+        builder_of=finished_builder,
+    )
 
 
 def audit(
@@ -307,9 +316,10 @@ def audit(
     where = data_paths(data, trust)
     from tff_re.auditing.audit import PARTS, audit_run
 
-    ways = {"canaries": canaries, "shadows": shadows, "seed": seed, "on_step": on_step}
-    out = None if out is None else Path(out)
-    return audit_run(Path(run), where, runtime, parts=PARTS if parts is None else parts, out=out, **ways)
+    out, parts = None if out is None else Path(out), PARTS if parts is None else parts
+    return audit_run(
+        Path(run), where, runtime, parts=parts, canaries=canaries, shadows=shadows, seed=seed, out=out, on_step=on_step
+    )
 
 
 def score(
@@ -376,21 +386,22 @@ def extract(
     """
     require_limits()
     from tff_re.extraction.extract import Outputs, extract_to
-    from tff_re.extraction.set_up import SetUp
+    from tff_re.extraction.set_up import SetUp, named_model
     from tff_re.extraction.sources import Source
     from tff_re.pages.extraction_page import extraction_page
     from tff_re.runs.folder import permissions
 
-    paths = (None if path is None else Path(path) for path in (out, pubtator, graph, html))
-    outputs, source = Outputs(*paths, show_text=show_text), Source(Path(file), lines, dataset)
+    texts, drawn, page = (None if path is None else Path(path) for path in (pubtator, graph, html))
+    outputs, source = Outputs(Path(out), texts, drawn, page, show_text), Source(Path(file), lines, dataset)
     if relations is None and graph is not None:
         raise UserError("the graph is of relations; give an export of relations, or leave the graph out")
-    models = (None if model is None else _named_model(model, trust) for model in (entities, relations))
-    set_up = SetUp.make(*models, **steps)
-    ways = {"resume": resume, "overwrite": overwrite, "on_batch": on_batch, "page_of": extraction_page}
-    ways |= {"settings": set_up.settings, "exports": set_up.exports, "notes": set_up.notes}
+    recogniser, predictor = named_model(entities, trust), None if relations is None else named_model(relations, trust)
+    set_up = SetUp.make(recogniser, predictor, **steps)
+    run = partial(extract_to, outputs, source, set_up.pipeline, notes=set_up.notes, page_of=extraction_page)
     with permissions():
-        return extract_to(outputs, source, set_up.pipeline, **ways)
+        return run(
+            settings=set_up.settings, exports=set_up.exports, resume=resume, overwrite=overwrite, on_batch=on_batch
+        )
 
 
 def evaluate_extraction(
@@ -410,24 +421,14 @@ def evaluate_extraction(
     """
     require_limits()
     from tff_re.extraction.evaluation import evaluate
-    from tff_re.extraction.set_up import SetUp
+    from tff_re.extraction.set_up import SetUp, named_model
     from tff_re.extraction.sources import gold_documents
 
-    models = _named_model(entities, trust), _named_model(relations, trust)
+    models = named_model(entities, trust), named_model(relations, trust)
     label = (getattr(models[1][0], "description", {}).get("details") or {}).get("label")
     documents = gold_documents(Path(gold), dataset, label)
     set_up = SetUp.make(*models, **steps)
     return evaluate(set_up.pipeline(os.urandom(32)), documents, on_batch)
-
-
-def _named_model(model: Any, trust: bool) -> tuple[Any, str, str | None]:
-    """(a loaded model, what messages call it, the digest of its export); None for a model of no export."""
-    if not isinstance(model, str | os.PathLike):
-        return model, type(model).__name__, None
-    from tff_re.exporting.digests import digest_of_export
-    from tff_re.exporting.prediction import load_export
-
-    return load_export(model, trust=trust), os.fspath(model), digest_of_export(Path(model))
 
 
 def _recipe(recipe: Recipe | PathLike) -> Recipe:
@@ -445,5 +446,5 @@ def data_paths(data: PathLike | None = None, trust: bool = False, partition: Pat
     require_limits()
     if data is not None and not Path(data).is_dir():
         raise UserError(f"{data}: no such folder")
-    data, partition = (None if path is None else Path(path) for path in (data, partition))
-    return DataPaths(data=data, partition=partition, trust=trust)
+    folder, file = (None if path is None else Path(path) for path in (data, partition))
+    return DataPaths(data=folder, partition=file, trust=trust)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from computations.federated_algorithm import FederatedAlgorithm
 from computations.local_model import LocalModel
 from computations.registry import Registry
+
+Build = TypeVar("Build", bound=Callable[..., FederatedAlgorithm])
 
 
 @dataclass(frozen=True)
@@ -33,14 +35,14 @@ class Algorithm:
 ALGORITHMS = Registry("algorithm", "computations.algorithms")
 
 
-def algorithm(name: str, *, title: str, source: str, options: type):
+def algorithm(name: str, *, title: str, source: str, options: type) -> Callable[[Build], Build]:
     """Register the decorated (model, options) -> FederatedAlgorithm under `name`.
 
     Raises:
       ValueError: where another file has taken the name.
     """
 
-    def register(build):
+    def register(build: Build) -> Build:
         ALGORITHMS.add(name, Algorithm(name, title, source, options, build), build.__module__)
         return build
 

@@ -10,6 +10,8 @@ that this project uses, whichever stack is installed (`computations/stack.py`):
 `runtime/local` and the interoperability with `tff.learning` exist only on TFF and import it themselves.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from computations.federated import core
 from computations.federated.core import *  # noqa: F403
 from computations.stack import STACK
@@ -18,5 +20,10 @@ if STACK == "tff":
     from tensorflow_federated import aggregators, learning, program, templates
 else:
     from computations.federated.library import aggregators, learning, program, templates
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any: ...  # neither stack has types, so that the names of `core` have none
+
 
 __all__ = [*core.__all__, "STACK", "aggregators", "learning", "program", "templates"]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from datasets.catalogue import DATA_SETS, find_data_set
 from tff_re.errors import UserError
+
+T = TypeVar("T")
 
 OF_TEXTS = {"of_texts": True}
 """Metadata of a prediction's fields that are parts of texts: shown only with --show-text."""
@@ -84,9 +86,7 @@ class ExportedModel:
     data_sets: ClassVar[str | None] = None
     takes_files: ClassVar[bool] = False
 
-    def __init__(
-        self, function: Callable[..., np.ndarray], labels: Sequence[str], encoding: Any, description: dict[str, Any]
-    ):
+    def __init__(self, function: Callable[..., Any], labels: Sequence[str], encoding: Any, description: dict[str, Any]):
         """`function` maps a batch, by the names of the model's inputs, to probabilities."""
         self.labels, self.encoding, self.description = tuple(labels), encoding, description
         self._function, self._details = function, description.get("details") or {}
@@ -136,7 +136,8 @@ class Predictor(ExportedModel):
       blind: whether it reads the mentions' types in place of the mentions.
     """
 
-    takes, data_sets = "texts", "texts"
+    takes = "texts"
+    data_sets: ClassVar[str | None] = "texts"
     batch_size: ClassVar[int] = 256
     blind = False
 
@@ -151,11 +152,12 @@ class Predictor(ExportedModel):
           PredictionError: `texts` is not a list, or holds a text that cannot be read: the first one is named by its
             number; or the model takes feature vectors.
         """
-        results = self.predict_each(texts)
-        for number, result in enumerate(results, 1):
+        predictions = []
+        for number, result in enumerate(self.predict_each(texts), 1):
             if isinstance(result, PredictionError):
                 raise PredictionError(f"text number {number} {result}")
-        return results
+            predictions.append(result)
+        return predictions
 
     def predict_each(self, texts: Sequence[Any]) -> list[Prediction | PredictionError]:
         """As `predict`, with an error in the place of each text that cannot be read; none stops the others.
@@ -231,8 +233,8 @@ class Predictor(ExportedModel):
         """By which prepared texts are put side by side: a batch is as wide as its longest."""
         return 0
 
-    def _predictions(self, values: Sequence[Any]) -> list[Prediction]:
-        def run(batch):
+    def _predictions(self, values: Sequence[Any] | np.ndarray) -> list[Prediction]:
+        def run(batch: list[Any]) -> np.ndarray:
             return self._function(**self._inputs(batch))
 
         predictions = []
@@ -282,8 +284,8 @@ class CorpusPredictor(ExportedModel):
 
 
 def in_batches(
-    run: Callable[[list[Any]], Sequence[np.ndarray]], items: Sequence[Any], size: int, length: Callable[[Any], int]
-) -> list[np.ndarray]:
+    run: Callable[[list[Any]], Iterable[T]], items: Sequence[Any] | np.ndarray, size: int, length: Callable[[Any], int]
+) -> list[T]:
     """What `run`, of up to `size` items, gives for each item, in the items' order; a batch has items of like length."""
     order = sorted(range(len(items)), key=lambda i: length(items[i]))
     results: list[Any] = [None] * len(items)

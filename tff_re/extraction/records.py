@@ -16,10 +16,14 @@ EXACT, FOLDED, SIMILAR, UNLINKED = "exact", "folded", "similar", "none"
 class EntityPrediction(Protocol):
     """An entity that a recogniser predicts: a span of the text, its type and its probability."""
 
-    start: int
-    end: int
-    type: str
-    probability: float
+    @property
+    def start(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def probability(self) -> float: ...
 
 
 class EntityRecogniser(Protocol):
@@ -32,9 +36,10 @@ class EntityRecogniser(Protocol):
       entity_types: The types that it predicts.
     """
 
-    entity_types: Sequence[str]
+    @property
+    def entity_types(self) -> Sequence[str]: ...
 
-    def predict(self, texts: Sequence[str]) -> list[Sequence[EntityPrediction]]:
+    def predict(self, texts: Sequence[str]) -> Sequence[Sequence[EntityPrediction]]:
         """The entities of each text, in the order of the text, none of which overlap."""
         ...
 

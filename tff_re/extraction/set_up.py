@@ -22,6 +22,16 @@ NamedModel = tuple[Any, str, str | None]
 """A model, what messages call it, and the digest of its export."""
 
 
+def named_model(model: Any, trust: bool) -> NamedModel:
+    """A loaded model, or an export loaded from its folder; the digest is None for a model of no export."""
+    if not isinstance(model, str | os.PathLike):
+        return model, type(model).__name__, None
+    from tff_re.exporting.digests import digest_of_export
+    from tff_re.exporting.prediction import load_export
+
+    return load_export(model, trust=trust), os.fspath(model), digest_of_export(Path(model))
+
+
 @dataclass(frozen=True)
 class SetUp:
     """What an extraction does, apart from its files.

@@ -7,25 +7,32 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from datasets.errors import counted
-from tff_re.pages.page import Facts, MarkedText, Section, TextPart, Words, page
+from tff_re.pages.page import Block, Facts, MarkedText, Section, TextPart, Words, page
 from tff_re.report.drawing import COLOURS
 
 
 class Entity(Protocol):
     """Characters (code points) of a text, half-open, with a type and its probability."""
 
-    start: int
-    end: int
-    type: str
-    probability: float
+    @property
+    def start(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def probability(self) -> float: ...
 
 
 class EntityText(Protocol):
     """A text with its entities, in the order of the text; none overlap."""
 
-    text_id: str
-    text: str
-    entities: Sequence[Entity]
+    @property
+    def text_id(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def entities(self) -> Sequence[Entity]: ...
 
 
 def entities_page(texts: Sequence[EntityText], types: Sequence[str], title: str, made_by: str) -> str:
@@ -40,7 +47,7 @@ def entities_page(texts: Sequence[EntityText], types: Sequence[str], title: str,
     counts = Counter(entity.type for text in texts for entity in text.entities)
     numbers = {name: number for number, name in enumerate(types)}
     legend = [part for name in types for part in (_mention(name, numbers, name, name), TextPart("  "))]
-    about = [
+    about: list[Block] = [
         Words("This page holds texts. Click an entity, or a type, to mark all entities of the type."),
         Facts({name: str(counts[name]) for name in types}),
         MarkedText("Types", legend),

@@ -22,10 +22,14 @@ Key = tuple[str, str]
 class Result(Protocol):
     """What was extracted from all documents; the page may show only the first ones."""
 
-    documents: int
-    mentions: int
-    facts: int | None
-    notes: Sequence[str]
+    @property
+    def documents(self) -> int: ...
+    @property
+    def mentions(self) -> int: ...
+    @property
+    def facts(self) -> int | None: ...
+    @property
+    def notes(self) -> Sequence[str]: ...
 
 
 def extraction_page(path: Path, result: Result) -> str:

@@ -5,6 +5,7 @@ Importing this package imports neither TensorFlow nor TensorFlow Federated; ente
 
 import os
 from collections.abc import Callable
+from typing import Any
 
 from computations.stack import STACK
 from tff_re.runtime.base import Runtime, install_signal_handlers
@@ -87,7 +88,7 @@ def require_runtime(name: str, *, clients: int | None = None) -> None:
         runtime.share_cores()
 
 
-def open_runtime(name: str, *, log_path: str | os.PathLike, clients: int | None = None, **options) -> Runtime:
+def open_runtime(name: str, *, log_path: str | os.PathLike, clients: int | None = None, **options: Any) -> Runtime:
     """Return the named runtime, which a `with` statement starts.
 
     Args:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,9 +19,14 @@ from tff_re.runs.building import sizes_of
 from tff_re.runs.experiment import Experiment, ExperimentBuilder
 from tff_re.runs.features.order import features_of
 from tff_re.runs.folder import RunFolder
+from tff_re.runs.setup import Setup, Simulation
+from tff_re.runtime import is_of_sites
 from tff_re.sites.agreement import read_agreement
 from tff_re.sites.prepared import SitesPrepared, coordinated
 from tff_re.tasks.data_paths import DataPaths
+
+if TYPE_CHECKING:
+    from tff_re.sites.asking import Patience
 
 NO_STATE = -1
 """The version of a client's state before its first round."""
@@ -34,6 +41,18 @@ def summed_evaluation(model: LocalModel) -> tff.Computation:
         return tff.federated_sum(evaluation(inputs))
 
     return federated_evaluation
+
+
+def setup_of(runtime: str, sites: Sequence[str], patience: Patience | None, on_line: Callable[[str], None]) -> Setup:
+    """Where a run is computed: a simulation, or across sites."""
+    if is_of_sites(runtime):
+        from tff_re.sites.run import AcrossSites
+        from tff_re.sites.transport import engine_of
+
+        return AcrossSites(engine_of(runtime, sites), patience, on_line)
+    if sites:
+        raise UserError("--sites needs --runtime sites:… or flower:…")
+    return Simulation(runtime)
 
 
 class SitesBuilder(ExperimentBuilder):

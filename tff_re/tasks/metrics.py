@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from sklearn.metrics import f1_score, matthews_corrcoef, precision_recall_fscore_support
 
 
 def classification_metrics(
-    statistics: dict[str, np.ndarray], positive_labels: Sequence[int] | None = None
+    statistics: Mapping[str, Any], positive_labels: Sequence[int] | None = None
 ) -> dict[str, float]:
     """`accuracy`, `loss` (mean cross-entropy) and `macro_f1` of summed statistics; `micro_f1` for relations, and
     `matthews` where there is one.

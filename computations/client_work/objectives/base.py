@@ -135,44 +135,44 @@ class Objective:
         """
         return None
 
-    def initial_client_state(self, local_model: LocalModel, examples: Mapping[str, np.ndarray]):
+    def initial_client_state(self, local_model: LocalModel, examples: Mapping[str, np.ndarray]) -> Any:
         """Return the NumPy value of `client_state_type` for a client with these examples that is not trained yet."""
         raise TypeError(f"{type(self).__name__} keeps no client state")
 
-    def prepare(self, client: Client):
+    def prepare(self, client: Client) -> Any:
         """Return tensors that are made once per local training and passed to the other methods."""
         return ()
 
-    def loss(self, client: Client, prepared, batch: Batch) -> tf.Tensor:
+    def loss(self, client: Client, prepared: Any, batch: Batch) -> tf.Tensor:
         """Return the loss to minimise, a scalar.
 
         It is the mean over the batch (over its rows, see `LocalModel.rows`).
         """
         return mean(client.local_model.losses(batch.labels, batch.outputs))
 
-    def adjust_gradients(self, client: Client, prepared, gradients: Sequence[Any]) -> Sequence[Any]:
+    def adjust_gradients(self, client: Client, prepared: Any, gradients: Sequence[Any]) -> Sequence[Any]:
         """Return the gradients for the optimizer.
 
         This is for terms with a closed form (proximal, control variates).
         """
         return gradients
 
-    def upload(self, client: Client, prepared, steps: tf.Tensor):
+    def upload(self, client: Client, prepared: Any, steps: tf.Tensor) -> Any:
         """Return what is sent through the side channel after training."""
         return ()
 
-    def remembered(self, client: Client):
+    def remembered(self, client: Client) -> Any:
         """Return the initial value for `remember`, if the objective `remembers`."""
         return ()
 
-    def remember(self, client: Client, remembered, batch: Batch):
+    def remember(self, client: Client, remembered: Any, batch: Batch) -> Any:
         """Return `remembered` with what a step computed from its batch.
 
         Shapes stay the same.
         """
         return remembered
 
-    def next_client_state(self, client: Client, prepared, steps: tf.Tensor):
+    def next_client_state(self, client: Client, prepared: Any, steps: tf.Tensor) -> Any:
         """Return the client's state after training.
 
         An objective that `remembers` also gets what it remembered.

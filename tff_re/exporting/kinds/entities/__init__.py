@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -102,10 +102,10 @@ class EntityPredictor(ExportedModel):
     takes, data_sets = "texts", "entities"
     batch_size = 32
 
-    def __init__(self, function, labels, encoding, description):
+    def __init__(self, function: Callable[..., Any], labels: Sequence[str], encoding: Any, description: dict[str, Any]):
         super().__init__(function, labels, encoding, description)
         self.scheme = description["input"]["scheme"]
-        self.entity_types = types_of(self.labels, self.scheme)
+        self.entity_types = cast(tuple[str, ...], types_of(self.labels, self.scheme))  # as `check_labels` has seen
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.description.get('model')}, {', '.join(self.entity_types)})"
@@ -117,11 +117,12 @@ class EntityPredictor(ExportedModel):
           PredictionError: `texts` is not a list, or holds a text that cannot be read: the first one is named by its
             number.
         """
-        results = self.predict_each(texts)
-        for number, result in enumerate(results, 1):
+        predictions = []
+        for number, result in enumerate(self.predict_each(texts), 1):
             if isinstance(result, PredictionError):
                 raise PredictionError(f"text number {number} {result}")
-        return results
+            predictions.append(result)
+        return predictions
 
     def predict_each(self, texts: Sequence[Any]) -> list[list[EntityPrediction] | PredictionError]:
         """As `predict`, with an error in the place of each text that cannot be read; none stops the others.
@@ -236,7 +237,7 @@ class EntityPredictor(ExportedModel):
             answer = self._function(**{self.description["input"]["name"]: segmented})
             _check_answer(answer, len(batch), len(self.labels))
             rows = zip(*(answer[name] for name in OUTPUTS), strict=True)
-            return [self._decoded(*texts, *row) for *texts, row in zip(batch, segmented, rows, strict=True)]
+            return [self._decoded(text, words, *row) for text, words, row in zip(batch, segmented, rows, strict=True)]
 
         return in_batches(run, texts, self.batch_size, len)
 
