@@ -47,7 +47,7 @@ def relations(folder, records=None, test=None, **task) -> tuple:
         "name": "tiny-relations",
         "task": {
             **{"name": "sentence_relations", "dataset": "relations", "class_names": LABELS, "encoding": "words"},
-            **{"max_length": 20, "test": "official", **task},
+            **{"max_length": 30, "test": "official", **task},
         },
         "model": {"name": "pcnn"},
         "algorithm": {"name": "fedavgs", "learning_rate": 0.1, "batch_size": 32},
@@ -78,7 +78,7 @@ def test_relations_in_sentences(tmp_path, capsys):
     train, test = check["splits"]["train"], check["splits"]["test"]
     assert (train["examples"], train["labels"]) == (12, {"raises": 6, "lowers": 6, "stops": 0})
     assert check["missing_labels"] == ["stops"] and not check["unknown_labels"] and not check["problems"]
-    assert train["median"] < 20 < train["longest"] and (train["cut"], test["cut"]) == (1, 0)
+    assert train["median"] < 30 < train["longest"] and (train["cut"], test["cut"]) == (1, 0)
     assert (train["duplicates"], test["duplicates"]) == (0, 0)
     assert check["overlaps"] == [{"earlier": "train", "later": "test", "texts": 1}]
     assert train["known"] == 1 > test["known"] > 0.8  # "50" is no word of the training texts
@@ -136,7 +136,7 @@ def test_dialogues_and_clients_that_are_too_small(tmp_path, capsys):
     assert len(check["clients"]) == 3 and set(check["splits"]) == {"train", "test"}
     assert "1 client with 2 texts: fewer training examples than clients.least_examples" in out
     # Dialogues repeat each other's six sentences.
-    assert check["splits"]["train"]["duplicates"] >= 6 and check["own_words"]["known_without_others"] == 1
+    assert check["splits"]["train"]["duplicates"] >= 6 and check["own_words"]["known_without_others"] > 0.9
 
 
 def test_an_html_page_without_a_text(tmp_path, capsys):
