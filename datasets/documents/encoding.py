@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 
 import numpy as np
 
@@ -141,6 +141,10 @@ class DocumentEncoding:
         made = [(corpus, corpus.samples, self._rows(corpus.samples)) for corpus in corpora]
         widths = Widths(*map(max, zip(*(astuple(_widths(samples, rows)) for _, samples, rows in made), strict=True)))
         return tuple(self._arrays(*parts, widths) for parts in made)
+
+    def token_ids(self, samples: Sequence[DocumentSample]) -> list[list[int]]:
+        """The ids of each document, of whatever length, [CLS], markers and [SEP] included."""
+        return [ids for ids, _ in replace(self, longest=None)._rows(samples)]
 
     def _rows(self, samples: Sequence[DocumentSample]) -> list[_Row]:
         cuts = [_boundaries(sample) for sample in samples]

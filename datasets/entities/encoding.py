@@ -159,6 +159,10 @@ class TaggedEncoding:
             offsets[index, row.columns] = np.array(row.tokens, np.int32).reshape(-1, 2)
         return inputs, offsets
 
+    def token_ids(self, samples: Sequence[EntitySample]) -> list[list[int]]:
+        """The ids of each text before it is cut; of pieces, [CLS] and [SEP] included."""
+        raise NotImplementedError
+
     def describe(self) -> str:
         """Describe the encoding in a few words."""
         return f"{self._unit()}, {self.scheme} tags of {', '.join(self.entity_types)}"
@@ -203,6 +207,9 @@ class TaggedTokenEncoding(TaggedEncoding):
 
     def __post_init__(self):
         tag_names(self.entity_types, self.scheme)
+
+    def token_ids(self, samples: Sequence[EntitySample]) -> list[list[int]]:
+        return self.text_encoding.token_ids(samples)
 
     def _unit(self) -> str:
         return self.text_encoding.describe()
@@ -258,6 +265,11 @@ class TaggedPieceEncoding(TaggedEncoding):
         if self.max_length is not None:
             require(whole_number(MIN_LENGTH), max_length=self.max_length)
         require_offsets(self.tokenizer)
+
+    def token_ids(self, samples: Sequence[EntitySample]) -> list[list[int]]:
+        first, last = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
+        texts = [sample.text for sample in samples]
+        return [[first, *ids, last] for ids, _ in located_pieces(self.tokenizer, texts)]
 
     def _unit(self) -> str:
         length = "of whole texts" if self.max_length is None else f"{self.max_length} a text"

@@ -54,6 +54,10 @@ class TextEncoding:
             len(rows), self.max_length
         )
 
+    def token_ids(self, samples: Sequence[Any]) -> list[list[int]]:
+        """The ids of each sample's text, before it is cut."""
+        return [self.vocabulary.ids(pieces) for pieces in self.pieces([sample.text for sample in samples])]
+
     def prepare(self, text: str) -> str:
         """Return the string for the exported model, whose pieces have the ids that `encode` returns."""
         raise NotImplementedError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -83,6 +83,11 @@ class PieceEncoding:
     def prepare(self, text: str) -> str:
         """Return the text itself, which an exported model takes unchanged."""
         return text
+
+    def token_ids(self, samples: Sequence[Any]) -> list[list[int]]:
+        """The ids of each sample's text, [CLS] and [SEP] included, before it is cut."""
+        first, last = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
+        return [[first, *ids, last] for ids in tokenized(self.tokenizer, [sample.text for sample in samples])]
 
     def encode(self, texts: Sequence[str]) -> EncodedPieces:
         """Return the arrays of n texts: ``[CLS]``, the pieces, ``[SEP]``, padding.

@@ -153,6 +153,20 @@ class RelationEncoding:
         """Return the text to be tokenized, as stretches of text and markers."""
         return blinded(mention, self.type_texts) if self.blind else marked(mention)
 
+    def token_ids(self, mentions: Sequence[RelationMention]) -> list[list[int]]:
+        """The ids of each text, [CLS], markers and [SEP] included, before it is cut."""
+        first, last = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
+        return [[first, *(item.id for item in items), last] for items, _ in self._texts(mentions)]
+
+    def _texts(self, mentions: Sequence[RelationMention]) -> Iterator[tuple[list[_Item], bool]]:
+        """See `_items`, of each text."""
+        all_parts = [self.parts(mention) for mention in mentions]
+        texts = [part.text for parts in all_parts for part in parts if part.marker == NO_MARKER]
+        pieces = tokenized(self.tokenizer, texts, self.markers)
+        marker_ids = [self.tokenizer.convert_tokens_to_ids(marker) for marker in self.markers]
+        for parts in all_parts:
+            yield _items(parts, pieces, marker_ids, self.tokenizer.unk_token_id)
+
     def encode(self, mentions: Sequence[RelationMention]) -> EncodedRelations:
         """Return the arrays of n mentions, all int32: ``[CLS]``, the pieces and markers, ``[SEP]``, padding.
 
@@ -164,17 +178,12 @@ class RelationEncoding:
         with what is between them do not fit, the middle of what is between, so that what remains stands beside a
         mention; then the ends of mentions, the longer one's first. The markers and a piece of each mention stay.
         """
-        all_parts = [self.parts(mention) for mention in mentions]
-        texts = [part.text for parts in all_parts for part in parts if part.marker == NO_MARKER]
-        pieces = tokenized(self.tokenizer, texts, self.markers)
-        marker_ids = [self.tokenizer.convert_tokens_to_ids(marker) for marker in self.markers]
         shape = (len(mentions), self.max_length)
         arrays = {name: np.zeros(shape, np.int32) for name in ("attention_mask", "head_mask", "tail_mask")}
         arrays["input_ids"] = np.full(shape, self.tokenizer.pad_token_id, np.int32)
         starts = np.zeros((2, len(mentions)), np.int32)
         cut = middle_cut = mention_cut = unknown = 0
-        for row, parts in enumerate(all_parts):
-            items, without = _items(parts, pieces, marker_ids, self.tokenizer.unk_token_id)
+        for row, (items, without) in enumerate(self._texts(mentions)):
             indices = range(len(items))
             if len(items) > self.max_length - 2:
                 tiers = _priorities(items)

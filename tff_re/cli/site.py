@@ -14,7 +14,8 @@ from tff_re.cli import options
 @click.command(
     epilog=options.example(
         "python -m tff_re.run site hospital/site.toml --key\npython -m tff_re.run site hospital/site.toml\n"
-        "python -m tff_re.run site --digest flcmc-shipped-fedpap"
+        "python -m tff_re.run site --digest flcmc-shipped-fedpap\n"
+        "python -m tff_re.run site hospital/site.toml --check flcmc-shipped-fedpap --out check.html"
     )
 )
 @click.argument("file", type=click.Path(path_type=Path), required=False)
@@ -22,18 +23,27 @@ from tff_re.cli import options
 @click.option("--key", is_flag=True, help="Print the site's public key, for [sites] of the others, and end.")
 @click.option("--mask-key", is_flag=True, help="Print its public key of masked sums, for [mask_keys], and end.")
 @click.option("--ledger", is_flag=True, help="Print what left the site in all runs, and the ε they spent, and end.")
+@click.option("--check", metavar="RECIPE", help="Print whether the site's data fit a recipe, and end.")
+@options.path_option("--out", help="Also write what --check prints, to FILE.html or FILE.json.")
 @options.overrides
-def site(file, digest, key, mask_key, ledger, overrides):
+def site(file, digest, key, mask_key, ledger, check, out, overrides):
     """Answer a coordinator's rounds from the data that FILE (site.toml) names, on a local socket; no port is opened."""
     from tff_re.errors import UserError
     from tff_re.tasks.sizes import require_limits
 
     require_limits()
-    for option, typed in (("--key", key), ("--mask-key", mask_key), ("--ledger", ledger)):
+    for option, typed in (("--key", key), ("--mask-key", mask_key), ("--ledger", ledger), ("--check RECIPE", check)):
         if typed and file is None:
             raise UserError(f"{option} needs the site's file: site SITE.TOML {option}")
     if (file is None) == (digest is None):
         raise UserError("give a site's file to start the site, or --digest RECIPE")
+    if out is not None and check is None:
+        raise UserError("--out is where --check RECIPE writes its page; give both")
+    if check is not None:
+        from tff_re.cli.site_check import check_site
+
+        check_site(file, check, overrides, out)
+        return
     if digest is not None:
         from tff_re.recipes.reading import load
         from tff_re.sites.policy import recipe_digest

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import functools
 import ssl
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 from tff_re.errors import UserError
@@ -36,7 +39,7 @@ def how_to_read(source: str, what: str, key: str) -> dict[str, bool]:
         return {}
     from transformers.utils import hub  # imported late: recipes are read without it
 
-    if not hub.is_offline_mode() and reachable(hub.HUGGINGFACE_CO_RESOLVE_ENDPOINT):
+    if not _offline.get() and not hub.is_offline_mode() and reachable(hub.HUGGINGFACE_CO_RESOLVE_ENDPOINT):
         return {}
     if _is_cached(source):
         return {"local_files_only": True}
@@ -44,6 +47,19 @@ def how_to_read(source: str, what: str, key: str) -> dict[str, bool]:
         f"{what} {source}: there is no such folder, and the Hugging Face hub cannot be reached; set {key} to the "
         "folder of an encoder that was saved on this machine, or download it once where there is a network"
     )
+
+
+_offline = contextvars.ContextVar("offline", default=False)
+
+
+@contextlib.contextmanager
+def offline() -> Iterator[None]:
+    """Within it, `how_to_read` connects to nothing: of an id, only a local copy is read."""
+    token = _offline.set(True)
+    try:
+        yield
+    finally:
+        _offline.reset(token)
 
 
 @functools.lru_cache(maxsize=4)

@@ -92,6 +92,18 @@ class SiteData:
         return sizes
 
     @property
+    def split_samples(self) -> dict[str, list]:
+        """The samples of the clients that take part, by split: train, dev where clients keep some out, test."""
+        splits: dict[str, list] = {"train": [], "dev": [], "test": []}
+        for client, held in self.clients.items():
+            out = self._dev_rows(client)
+            dev = [False] * len(held.train) if out is None else out
+            for i, is_dev in zip(held.train, dev, strict=True):
+                splits["dev" if is_dev else "train"].append(self._sample_of[i])
+            splits["test"] += [self._sample_of[i] for i in held.test]
+        return {split: samples for split, samples in splits.items() if samples}
+
+    @property
     def label_names(self) -> tuple[str, ...]:
         """Return the classes of the site's data."""
         return tuple(self.corpora[0].label_names)

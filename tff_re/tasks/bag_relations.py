@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -251,6 +252,10 @@ class BagRelations(Task):
 
     def rows(self, samples) -> int:
         return sum(len(sentence.relations) for sentence in samples)  # a row for each relation of its pair
+
+    def label_counts(self, corpus: BagCorpus, samples) -> dict[str, int]:
+        counts = Counter(relation for sentence in samples for relation in sentence.relations)
+        return {name: counts[name] for name in corpus.relation_names}
 
     def facts(self, corpus: BagCorpus, samples) -> list[tuple[int, tuple[str, ...]]]:
         held = {sentence.pair for sentence in samples}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -109,6 +110,7 @@ class DocumentRelations(Task):
     Options = Options
     across_sites = True
     server_tests = True
+    label_keys = ("relations", "pair_types")
 
     def prepare(self, options: Options, partitioner, seed: int, data_paths: DataPaths) -> Prepared:
         from tff_re.tasks.held_out_documents import DocumentsAtServer
@@ -197,6 +199,13 @@ class DocumentRelations(Task):
         from tff_re.tasks.metrics import PairMeasures
 
         return PairMeasures()
+
+    def training_corpus(self, options: Options, data_paths: DataPaths) -> DocumentCorpus:
+        return _training(options, data_paths)
+
+    def label_counts(self, corpus: DocumentCorpus, samples) -> dict[str, int]:
+        counts = Counter(label for sample in samples for pair in sample.pairs for label in pair.labels)
+        return {name: counts[label] for label, name in enumerate(corpus.relation_names)}
 
     def pair_relations(self, corpus: DocumentCorpus) -> tuple[str, ...]:
         return corpus.relation_names

@@ -23,7 +23,7 @@ def duplicate_notes(splits: Mapping[str, Iterable[Any]]) -> tuple[str, ...]:
     Args:
       splits: name -> samples; of train, dev, test, in this order.
     """
-    keys = {split: [_key(sample) for sample in samples] for split, samples in splits.items()}
+    keys = {split: [example_key(sample) for sample in samples] for split, samples in splits.items()}
     notes = []
     for (first, earlier), (second, later) in itertools.combinations(keys.items(), 2):
         known = set(earlier)
@@ -52,7 +52,7 @@ def notes_of_dev(prepared: Prepared, dev: Collection[str]) -> tuple[str, ...]:
     return notes + (duplicate_notes({DEV: dev_samples, TEST: prepared.samples(TEST)}) if samples else ())
 
 
-def _key(sample: Any) -> int:
+def example_key(sample: Any) -> int:
     """A hash of what two equal examples have in common."""
     text = sample.text if hasattr(sample, "text") else sample.document.text
     if not hasattr(sample, "head"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -138,6 +139,7 @@ class Options:
 class EntityRecognition(LabelledServerTask):
     Options = Options
     across_sites = True
+    label_keys = ("entity_types",)
     quality = "f1"
 
     def prepare(self, options: Options, partitioner, seed: int, data_paths: DataPaths) -> Prepared:
@@ -218,6 +220,10 @@ class EntityRecognition(LabelledServerTask):
             left_out=options.unannotated == "left_out",
         )
         return examples, report.notes()
+
+    def label_counts(self, corpus: EntityCorpus, samples) -> dict[str, int]:
+        counts = Counter(span.type for sample in samples for span in sample.spans)
+        return {name: counts[name] for name in corpus.entity_types}
 
     def training_corpus(self, options: Options, data_paths: DataPaths) -> EntityCorpus:
         return _load(options, data_paths, options.dataset, options.split, options.path, options.entity_types)

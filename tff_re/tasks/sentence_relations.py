@@ -86,6 +86,7 @@ class Options(RelationTextOptions):
 class SentenceRelations(LabelledServerTask):
     Options = Options
     across_sites = True
+    label_keys = ("class_names", "negative_label")
 
     def prepare(self, options: Options, partitioner, seed: int, data_paths: DataPaths) -> Prepared:
         corpora, partition = self.held(options, partitioner, seed, data_paths)

@@ -6,6 +6,7 @@ of functions, so that wrong keys of [task] are refused before that.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,8 @@ class Task:
       server_tests: whether the server holds the dev and test examples, and clients none.
       numbers_facts: whether examples name facts of a knowledge base by their numbers, which sites have to agree on.
       test_file: the key of [task] that names the file to test on.
+      label_keys: keys of [task] that limit which labels a file may have, the list of labels first; none: the reader
+        knows the labels.
       quality: the metric on test that a comparison of its recipes shows, see `SpanMeasures.quality`.
     """
 
@@ -57,6 +60,7 @@ class Task:
     server_tests: bool = False
     numbers_facts: bool = False
     test_file: str = "test_path"
+    label_keys: tuple[str, ...] = ()
     quality: str = "accuracy"
 
     def prepare(self, options: Any, partitioner: Any, seed: int, data_paths: DataPaths) -> Prepared:
@@ -86,6 +90,11 @@ class Task:
 
         return ClassMeasures(positive_labels)
 
+    def label_counts(self, corpus: Any, samples: Iterable[Any]) -> dict[str, int]:
+        """How often each label of the corpus occurs in these samples; 0 for labels that none has."""
+        counts = collections.Counter(sample.label for sample in samples)
+        return {name: counts[label] for label, name in enumerate(corpus.label_names)}
+
     # Across sites: every party encodes its own data as all agreed
 
     def at_site(self, options: Any) -> Any:
@@ -101,6 +110,10 @@ class Task:
     def rows(self, samples: Sequence[Any]) -> int:
         """How many examples these samples make."""
         return len(samples)
+
+    def training_corpus(self, options: Any, data_paths: DataPaths) -> Any:
+        """The training samples, as the file or the catalogue has them."""
+        raise NotImplementedError
 
     def words(
         self, options: Any, corpora: tuple[Any, ...], partition: Partition, data_paths: DataPaths
@@ -179,10 +192,6 @@ class LabelledServerTask(Task):
 
     Its options have `server_share` and `path`.
     """
-
-    def training_corpus(self, options: Any, data_paths: DataPaths) -> Any:
-        """The training samples, as the file or the catalogue has them."""
-        raise NotImplementedError
 
     def at_site(self, options: Any) -> Any:
         return attrs.evolve(options, server_share=0.0)  # the coordinator has a file of its own
