@@ -170,7 +170,8 @@ class BagPredictor(CorpusPredictor):
                 f"{file}: none of its {len(true)} pairs is related, so that there is no recall; give another"
             )
         metrics = ranking_metrics(self.scores(corpus)[:, 1:], true[:, 1:])
-        return Score(f"{counted(len(true), 'bag')}, {counted(facts, 'fact')}", metrics)
+        counts = {"bags": len(true), "facts": facts}
+        return Score(f"{counted(len(true), 'bag')}, {counted(facts, 'fact')}", metrics, counts=counts)
 
 
 class BagKind(Kind):

@@ -151,7 +151,8 @@ class DocumentPredictor(CorpusPredictor):
         gold = gold_facts(corpus)
         metrics = pair_metrics(scores, pairs, gold, self.threshold)
         size = f"{counted(len(pairs), 'document')}, {counted(len(gold.facts), 'fact')}"
-        return Score(size, {**metrics, "threshold": self.threshold})
+        counts = {"documents": len(pairs), "facts": len(gold.facts)}
+        return Score(size, {**metrics, "threshold": self.threshold}, counts=counts)
 
 
 class DocumentKind(Kind):
