@@ -9,6 +9,7 @@ from rich.table import Table
 
 from tff_re.cli import options
 from tff_re.cli.display import console, say, say_written
+from tff_re.errors import UserError
 
 
 @click.command(
@@ -22,8 +23,8 @@ from tff_re.cli.display import console, say, say_written
 @options.path_option("--export", help="Refuse results of any other export than this one.")
 @options.path_option("--out", help="Also write the table to this CSV file.")
 def validations(folder, keys, export, out):
-    """Check the results in FOLDER (*.json) that sites made with `validate`, and print a table. A result is refused if its
-    signature does not fit, its key is not listed, or it is of another export than the others."""
+    """Check the results in FOLDER (*.json) that sites made with `validate`, and print a table. A result is refused if
+    its signature does not fit, its key is not listed, or it is of another export than the others."""
     from tff_re.sites.validations import notes, read_keys, read_results, to_csv, total
 
     digest = None
@@ -32,8 +33,6 @@ def validations(folder, keys, export, out):
         from tff_re.exporting.layout import DESCRIPTION_FILE
 
         if not (export / DESCRIPTION_FILE).is_file():
-            from tff_re.errors import UserError
-
             raise UserError(f"{export}: holds no {DESCRIPTION_FILE}; give the folder of an exported model")
         digest = digest_of_export(export)
     results = read_results(folder, read_keys(keys), digest)

@@ -1,7 +1,7 @@
 """The signed result of evaluating an export at a site: numbers, digests and names, and no text.
 
-Signed is the canonical JSON of everything in the file except `signature`: sorted keys, no blanks, UTF-8. The file has the
-same values with an indent, so that a person can read what leaves the site.
+The signature (Ed25519) is of the canonical JSON of everything in the file except `signature`: sorted keys, no blanks,
+UTF-8. The file has the same values with an indent, so that a person can read what leaves the site.
 """
 
 from __future__ import annotations

@@ -127,10 +127,10 @@ def _measured(results: Sequence[Result]) -> set[str]:
 
 
 def total(results: Sequence[Result]) -> tuple[dict[str, int], dict[str, float]] | None:
-    """Counts and metrics over all sites' examples, of what can be computed from counts; None: examples may overlap, or classes differ.
+    """Counts and metrics over all sites' examples; None if examples may overlap or classes differ.
 
-    The loss is the mean over examples. All metrics of classes need every site's confusion matrix, and accuracy does not.
-    Of entities there are strict and lenient precision, recall and F1. What ranks or thresholds has no total.
+    The loss is the mean over examples. Except for accuracy, the metrics of classes need every site's confusion matrix.
+    Of entities there are strict and lenient precision, recall and F1; of bags and documents only the counts.
     """
     contents = [result.content for result in results]
     if len({result.site for result in results}) < len(results) or len({c["file"] for c in contents}) < len(contents):
