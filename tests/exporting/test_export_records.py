@@ -8,8 +8,8 @@ import os
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 import tensorflow as tf
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sklearn.metrics import f1_score
 
 from computations.bag_evaluation import POOLINGS

@@ -70,7 +70,11 @@ def _make_key(path: Path, name: str | None) -> None:
 
 
 def _evaluated(export: Path, file: Path, dataset: str | None, label: str | None, *, classes: bool):
-    """The score, and what the result says; the export and the file must stay the same while they are read."""
+    """The score and what is signed of it.
+
+    Raises:
+      UserError, DataError: as `tff_re.score`, or the export or the file changed meanwhile.
+    """
     from tff_re import __version__, api
     from tff_re.exporting.digests import digest_of_export, digest_of_folder
 

@@ -48,7 +48,7 @@ def validations(folder, keys, export, out):
 
 
 def _table(results, whole) -> Table:
-    """Site, samples and metrics; the total's row only has what can be computed over all sites."""
+    """Site, samples and metrics, and the total of what can be computed over all sites."""
     from tff_re.sites.validations import columns, samples_of
 
     names = columns(results, "metrics")

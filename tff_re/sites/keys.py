@@ -70,7 +70,12 @@ def make_key(path: Path) -> bool:
 
 
 def read_key(path: Path, command: str = "site SITE.TOML --key") -> Ed25519PrivateKey:
-    """A signing key; `command` makes one. Raises UserError as `read_private`, or if the file holds no Ed25519 key."""
+    """A signing key. Raises UserError as `read_private`, or if the file holds no Ed25519 key.
+
+    Args:
+      path: of the file.
+      command: what makes one, for the message.
+    """
     content = read_private(path, f"make it with: {command}")
     try:
         key = serialization.load_pem_private_key(content, None)

@@ -149,7 +149,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_mapping(value: Any, is_valid: Any) -> bool:
-    return isinstance(value, dict) and all(_MEASURE.fullmatch(key) and is_valid(one) for key, one in value.items())
+    return isinstance(value, dict) and all(_MEASURE.fullmatch(key) and is_valid(entry) for key, entry in value.items())
 
 
 def _is_list(value: Any, is_valid: Any) -> bool:

@@ -122,12 +122,12 @@ def notes(results: Sequence[Result]) -> list[str]:
 
 
 def _measured(results: Sequence[Result]) -> set[str]:
-    """What the results' metrics are over, as text; one if they can be added."""
+    """The different lists of classes that the results' metrics are over, as text."""
     return {str([result.content[key] for key in ("labels", "positive_labels")]) for result in results}
 
 
 def total(results: Sequence[Result]) -> tuple[dict[str, int], dict[str, float]] | None:
-    """Counts and metrics over all sites' examples; None if examples may overlap or classes differ.
+    """Counts and metrics over all sites' examples, or None if examples may overlap or classes differ.
 
     The loss is the mean over examples. Except for accuracy, the metrics of classes need every site's confusion matrix.
     Of entities there are strict and lenient precision, recall and F1; of bags and documents only the counts.
@@ -177,7 +177,7 @@ def columns(results: Sequence[Result], kind: str) -> list[str]:
 
 
 def to_csv(results: Sequence[Result], whole: tuple[dict[str, int], dict[str, float]] | None) -> bytes:
-    """The table with every count and metric, a row for each result; the last one is the total, where there is one."""
+    """The table with every count and metric, a row for each result and one for the total, if there is one."""
     counts, metrics = columns(results, "counts"), columns(results, "metrics")
     rows: list[list[Any]] = [["site", *counts, *metrics, "time", "tff_re", "file", "export"]]
     for result in results:
