@@ -45,7 +45,7 @@ POOLINGS = {
 
 
 def build_bag_scores(model: LocalModel, pooling: str, *, batch_size: int = 256) -> tff.Computation:
-    """(<weights@SERVER, bags@SERVER> -> float32[?,C]@SERVER): p(relation | bag) of every bag and relation.
+    """Return (<weights@SERVER, bags@SERVER> -> float32[?,C]@SERVER), p(relation | bag) of every bag and relation.
 
     `bags` is <examples=F, bag=int32[?]> (see `arrange_bags`): the features of the sentences and the bag of each, every
     one of 0, 1, …, num_bags - 1. Only the sentences' logits are held for all of them, n * C numbers.
@@ -92,7 +92,10 @@ def build_bag_scores(model: LocalModel, pooling: str, *, batch_size: int = 256) 
 
 
 def arrange_bags(model: LocalModel, examples: Mapping[str, np.ndarray], bag: np.ndarray) -> collections.OrderedDict:
-    """The `bags` that `build_bag_scores` takes: arrays [n, ...], and of every sentence its bag, 0, 1, … ascending."""
+    """Return the `bags` that `build_bag_scores` takes.
+
+    They are arrays [n, ...], and the bag of every sentence as ascending numbers 0, 1, ….
+    """
     features = collections.OrderedDict(
         (name, np.ascontiguousarray(examples[name], spec.dtype.as_numpy_dtype))
         for name, spec in sorted(features_of(model.input_spec).items())

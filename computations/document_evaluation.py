@@ -1,4 +1,4 @@
-"""The server scores the global model on documents that it holds: the probability of every relation of every pair."""
+"""Scores of the global model on the server's documents: the probability of every relation of every pair."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ BATCH = 8
 
 
 def build_pair_scores(model: LocalModel) -> tff.Computation:
-    """(<weights@SERVER, examples@SERVER> -> float32[D,P,R]@SERVER): sigmoid of the logits of each pair.
+    """Return a computation of the sigmoid of each pair's logits.
+
+    (<weights@SERVER, examples@SERVER> -> float32[D,P,R]@SERVER)
 
     P are the places for pairs that the examples have (`LocalModel.rows`); where there is no pair it is 0. A relation is
     predicted above 0.5, or above what is best on other documents.

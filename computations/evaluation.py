@@ -1,4 +1,4 @@
-"""Federated evaluation: clients score the global model on their own examples and send counts alone."""
+"""Federated evaluation, in which clients score the global model on their own examples and send only counts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def build_evaluation(model: LocalModel, *, batch_size: int | None = None) -> tff
 
 
 def client_evaluation(model: LocalModel, *, batch_size: int | None = None) -> tff.Computation:
-    """(weights, examples -> statistics) of one client, see `build_evaluation`."""
+    """Return (weights, examples -> statistics) of one client (see `build_evaluation`)."""
     batch_size = batch_size or model.inference_batch or BATCH
 
     @tff.tensorflow.computation(model.weights_type, model.examples_type)

@@ -67,7 +67,7 @@ from computations.local_model import LocalModel
 
 @dataclass(frozen=True)
 class FixedWeights:
-    """Trainable weights that a method sets before the first round and no round changes, such as a classifier.
+    """Trainable weights, such as a classifier, that a method sets before the first round and no round changes.
 
     Attributes:
       start: (ModelWeights of tensors) -> the same with the fixed ones set.
@@ -80,7 +80,7 @@ class FixedWeights:
 
 @dataclass(frozen=True)
 class Parts:
-    """What `compose` made an algorithm of; see its arguments."""
+    """The parts of which `compose` made an algorithm (see its arguments)."""
 
     client_work: ClientWork
     aggregator: tff.aggregators.WeightedAggregationFactory
@@ -91,7 +91,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class OwnModels:
-    """How a client's model is made of what the server holds and of its client state, ModelWeights of arrays.
+    """How a client's model is made from the server's weights and its client state, as ModelWeights of arrays.
 
     Attributes:
       sent: whole weights -> those that the server holds.
@@ -129,17 +129,20 @@ class FederatedAlgorithm:
 
     @property
     def client_work(self) -> ClientWork:
-        """What the clients do in a round; its `client_state_type` is the type of the client state, or None."""
+        """Return what the clients do in a round.
+
+        Its `client_state_type` is the type of the client state, or None.
+        """
         return self.parts.client_work
 
     @cached_property
     def get_model_weights(self) -> tff.Computation:
-        """(S -> W): the global weights of a state, as in `tff.learning.templates.LearningProcess`."""
+        """Return (S -> W), the global weights of a state, as in `tff.learning.templates.LearningProcess`."""
         return tff.tensorflow.computation(lambda state: state["weights"], self.initialize.type_signature.result.member)
 
     @cached_property
     def set_model_weights(self) -> tff.Computation:
-        """(<S, W> -> S): the state with other global weights and all else as it was, as in `LearningProcess`.
+        """Return (<S, W> -> S), the state with other global weights and all else unchanged, as in `LearningProcess`.
 
         What the parts keep (round number, momentum, control variates) stays; a state from new weights is
         `initialize`'s.
@@ -151,7 +154,7 @@ class FederatedAlgorithm:
 
     @cached_property
     def not_finite(self) -> tff.Computation:
-        """(what `next` takes -> float32@CLIENTS): 1 for a client whose update in the round is not finite, else 0."""
+        """Return (what `next` takes -> float32@CLIENTS), 1 for a client whose update is not finite, else 0."""
 
         @tff.federated_computation(self.next.type_signature.parameter)
         def of_round(inputs):
@@ -175,7 +178,7 @@ def compose(
     distributor: tff.learning.templates.DistributionProcess | None = None,
     fixed: FixedWeights | None = None,
 ) -> FederatedAlgorithm:
-    """One round: distribute the weights, work at the clients, aggregate their updates, finalize.
+    """Compose a round that distributes the weights, runs the client work, aggregates the updates and finalizes.
 
     A finalizer may take the server's examples, too: it then gets <update=U, server=S> in place of the aggregated update
     U. S is the type that the client work takes (`ClientWork.server_type`), or the finalizer's if the work takes none.
@@ -200,7 +203,7 @@ def compose(
 
 @dataclass(frozen=True, eq=False)
 class _Composition:
-    """The computations of a `FederatedAlgorithm`; see `compose`."""
+    """The computations of a `FederatedAlgorithm` (see `compose`)."""
 
     weights_type: tff.Type
     parts: Parts
@@ -208,28 +211,28 @@ class _Composition:
 
     @property
     def finalizer_takes(self) -> tff.Type:
-        """What the finalizer takes in addition to its state and the weights."""
+        """Return what the finalizer takes in addition to its state and the weights."""
         return self.parts.finalizer.next.type_signature.parameter[2]
 
     @property
     def only_finalizer(self) -> bool:
-        """Whether only the finalizer takes the server's examples."""
+        """Return whether only the finalizer takes the server's examples."""
         takes = self.finalizer_takes.member
         return self.parts.client_work.server_type is None and _names(takes) == ["update", "server"]
 
     @property
     def server_type(self) -> tff.Type | None:
-        """Of the server's examples."""
+        """Return the type of the server's examples."""
         return self.finalizer_takes.member.server if self.only_finalizer else self.parts.client_work.server_type
 
     @property
     def with_examples(self) -> bool:
-        """Whether the finalizer gets the server's examples with the aggregated update."""
+        """Return whether the finalizer gets the server's examples with the aggregated update."""
         aggregated = self.aggregation.next.type_signature.result.result
         return self.server_type is not None and not self.finalizer_takes.is_assignable_from(aggregated)
 
     def require_fitting(self) -> None:
-        """CompositionError where one part does not take what the part before it gives."""
+        """Raise CompositionError if a part does not take what the part before it returns."""
         work, finalizer = self.parts.client_work, self.parts.finalizer.next.type_signature
         distributor = self.parts.distributor.next.type_signature
         at_server, work_takes = tff.FederatedType(self.weights_type, tff.SERVER), work.inputs
@@ -271,7 +274,7 @@ class _Composition:
         return initialize
 
     def next_round(self) -> tff.Computation:
-        """`FederatedAlgorithm.next`."""
+        """Return `FederatedAlgorithm.next`."""
         parts, work_takes = self.parts, self.parts.client_work.inputs
         from_caller = [name for name in work_takes if name not in ("state", "weights", "server_weights")]
         inputs_type = collections.OrderedDict(
@@ -315,7 +318,7 @@ class _Composition:
         return one_round
 
     def _with_fixed(self, old, new):
-        """The new weights with the fixed ones as they were."""
+        """Return the new weights with the fixed ones unchanged."""
         fixed = self.parts.fixed
         if fixed is None:
             return new
@@ -334,7 +337,7 @@ def _names(type_spec: tff.Type) -> list[str]:
 
 
 def recompose(algorithm: FederatedAlgorithm, **parts) -> FederatedAlgorithm:
-    """The algorithm with other parts, named as in `Parts`, e.g. its aggregator behind clipping.
+    """Return the algorithm with other parts, named as in `Parts`, for example its aggregator after clipping.
 
     Raises:
       CompositionError: as `compose`.

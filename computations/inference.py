@@ -16,7 +16,7 @@ BATCH = 64
 def over_batches(
     examples: Mapping[str, tf.Tensor], batch_size: int, step: Callable, start: Any, order: tf.Tensor | None = None
 ) -> Any:
-    """`step(number of the batch, its examples, what the batches before made of start)`, one batch after the other.
+    """Call `step(batch number, its examples, result so far)` for one batch after the other, from `start`.
 
     Args:
       examples: name -> [n, ...].
@@ -43,8 +43,10 @@ def joined(
     shape: list[int],
     order: tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """float32 [m, *shape]: what `outputs` makes of the examples of each batch, [b, *shape], below each other in
-    `order`, as `over_batches` has it."""
+    """Return float32 [m, *shape], what `outputs` computes from each batch's examples, [b, *shape], stacked in order.
+
+    The batches are those of `over_batches`.
+    """
     # A function of its own: the kernels for LSTMs are chosen per function.
     function = tf.function(outputs, reduce_retracing=True, autograph=False)
     batches = -(-tf.shape(next(iter(examples.values())))[0] // batch_size)
@@ -61,8 +63,9 @@ def forward(
     batch_size: int = BATCH,
     order: tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """float32 [m, width]: the output of that name (`logits`, `features`) under the model as it is now; m is n, or the
-    number of rows that the examples make (`LocalModel.rows`).
+    """Return the output of that name (`logits`, `features`) under the current model, float32 [m, width].
+
+    m is n, or the number of rows that the examples make (`LocalModel.rows`).
 
     Args:
       model: of `LocalModel.build`; to be called inside a tf.function where weights were assigned to it before.

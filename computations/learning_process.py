@@ -10,7 +10,9 @@ from computations.federated_algorithm import FederatedAlgorithm
 
 
 def as_learning_process(algorithm: FederatedAlgorithm, initial_weights) -> tff.learning.templates.LearningProcess:
-    """initialize: ( -> S@SERVER), next: (<S@SERVER, clients@CLIENTS> -> LearningProcessOutput<state=S, metrics=M>).
+    """Return the algorithm as a learning process.
+
+    initialize: ( -> S@SERVER), next: (<S@SERVER, clients@CLIENTS> -> LearningProcessOutput<state=S, metrics=M>).
 
     A round's client data are a list of <examples=E, seed=int32[2]>, one per client, as `FederatedAlgorithm.next` takes
     them. Whoever selects the clients of a round also gives their seeds; a run of this project draws them from (run,

@@ -1,4 +1,4 @@
-"""What a client needs to know of a model: how to build it, its examples' types, its losses and metrics."""
+"""What a client needs to know about a model: how to build it, its examples' types, its losses and metrics."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ NOT_FEATURES = (LABEL, TRIPLE, PLATFORM, GROUP)
 
 
 def cross_entropy_losses(labels: tf.Tensor, outputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
-    """Cross-entropy of every example: labels int32 [B], outputs['logits'] float32 [B, C] -> float32 [B]."""
+    """Return the cross-entropy of every example: labels int32 [B], outputs['logits'] float32 [B, C] -> float32 [B]."""
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=outputs["logits"])
 
 
 def confusion_statistics(
     num_classes: int,
 ) -> Callable[[tf.Tensor, Mapping[str, tf.Tensor]], Mapping[str, tf.Tensor]]:
-    """Statistics of a single-label classifier: `confusion` float32 [C, C] (row: label, column: prediction)."""
+    """Return a single-label classifier's statistics: `confusion` float32 [C, C] (row: label, column: prediction)."""
 
     def statistics(labels, outputs):
         predicted = tf.argmax(outputs["logits"], axis=-1, output_type=tf.int32)
@@ -54,7 +54,7 @@ def confusion_statistics(
 
 
 def zeros(shape, dtype) -> tf.Tensor:
-    """tf.zeros for a variable to start from.
+    """Return tf.zeros as the initial value of a variable.
 
     TensorFlow folds tf.zeros into a constant, which every session of the worker then keeps as large as the variable.
     """
@@ -63,7 +63,7 @@ def zeros(shape, dtype) -> tf.Tensor:
 
 @contextlib.contextmanager
 def zero_initialisers():
-    """Variables made inside start as zeros; for models whose weights are assigned at once anyway."""
+    """Start variables made inside as zeros, for models whose weights are assigned at once anyway."""
 
     def creator(next_creator, **kwargs):
         shape, dtype = kwargs.get("shape"), kwargs.get("dtype")
@@ -77,7 +77,7 @@ def zero_initialisers():
 
 @contextlib.contextmanager
 def _isolated_seeds(seed: int):
-    """Seeds Keras' initialisers without disturbing the caller's global random states.
+    """Seed Keras' initialisers without disturbing the caller's global random states.
 
     TensorFlow and Keras have no public way to read their seeds; these names are those of the pinned versions.
     """
@@ -101,7 +101,7 @@ def _isolated_seeds(seed: int):
 
 
 class Sizes(NamedTuple):
-    """Of a model's weights and outputs.
+    """The sizes of a model's weights and outputs.
 
     Attributes:
       weights: (dtype, shape) of each trainable and of each other weight.
@@ -169,16 +169,25 @@ class LocalModel:
 
     @cached_property
     def examples_type(self) -> tff.StructWithPythonType:
-        """All examples of one client: one tensor per name, the leading dimension is the client's own size."""
+        """Return the type of one client's examples, with one tensor per name.
+
+        The leading dimension is the client's own size.
+        """
         return tff.types.to_type(collections.OrderedDict((name, tensor_type(spec)) for name, spec in self._ordered()))
 
     def with_sizes(self, sizes: Sizes) -> LocalModel:
-        """The same model with these sizes: another's with the same weights, or those of a part of its weights."""
+        """Return the same model with these sizes.
+
+        They come from a model with the same weights, or with a part of its weights.
+        """
         return dataclasses.replace(self, known_sizes=sizes)
 
     @cached_property
     def sizes(self) -> Sizes:
-        """Sizes of the weights and outputs; builds a whole model unless they are known."""
+        """Return the sizes of the weights and outputs.
+
+        It builds a whole model unless they are known.
+        """
         if self.known_sizes is not None:
             return self.known_sizes
         with tf.Graph().as_default(), zero_initialisers():
@@ -192,18 +201,18 @@ class LocalModel:
 
     @cached_property
     def weights_type(self):
-        """tff.learning.models.ModelWeights of the model."""
+        """Return tff.learning.models.ModelWeights of the model."""
         to_types = [[tff.TensorType(dtype, shape) for dtype, shape in group] for group in self.sizes.weights]
         return tff.types.to_type(tff.learning.models.ModelWeights(*to_types))
 
     @property
     def feature_width(self) -> int:
-        """d, the width of the model's `features`."""
+        """Return d, the width of the model's `features`."""
         return self.output_widths["features"]
 
     @cached_property
     def output_widths(self) -> dict[str, int]:
-        """The last dimension of each of the model's outputs, by name."""
+        """Return the last dimension of each of the model's outputs, by name."""
         if self.sizes.widths is not None:
             return self.sizes.widths
         with tf.Graph().as_default(), zero_initialisers():
@@ -213,12 +222,14 @@ class LocalModel:
 
     @property
     def weight_names(self) -> list[str]:
-        """Names of the trainable weights, in the order of `weights_type.trainable`."""
+        """Return the names of the trainable weights, in the order of `weights_type.trainable`."""
         return self.sizes.names
 
     def initial_model(self, seed: int) -> tf.keras.Model:
-        """A Keras model in this process with initial weights: `initialise`'s where there is one, the rest drawn by the
-        initialisers."""
+        """Return a Keras model in this process with initial weights.
+
+        They are `initialise`'s where it sets them, and the rest are drawn by the initialisers.
+        """
         with tf.init_scope(), _isolated_seeds(seed):
             model = self.build()
             if self.initialise is not None:
@@ -226,7 +237,7 @@ class LocalModel:
             return model
 
     def initial_weights(self, seed: int):
-        """ModelWeights of NumPy arrays, those of `initial_model`."""
+        """Return the weights of `initial_model`, as ModelWeights of NumPy arrays."""
         with tf.init_scope():
             model = self.initial_model(seed)
             return tff.learning.models.ModelWeights(
@@ -234,34 +245,40 @@ class LocalModel:
             )
 
     def keras_model(self, weights) -> tf.keras.Model:
-        """A Keras model in this process that holds `weights` (ModelWeights of arrays)."""
+        """Return a Keras model in this process that holds `weights` (ModelWeights of arrays)."""
         model = self.build()
         assign_weights(model, weights)
         return model
 
     def row_counts(self, examples: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """int32 [n]: how many rows of the outputs each example makes."""
+        """Return how many rows of the outputs each example makes, int32 [n]."""
         if self.rows is None:
             return tf.ones_like(examples[LABEL], tf.int32)
         return tf.reduce_sum(tf.cast(examples[self.rows] >= 0, tf.int32), axis=-1)
 
     @property
     def one_label(self) -> bool:
-        """Whether each row of the outputs has exactly one class."""
+        """Return whether each row of the outputs has exactly one class."""
         return self.rows is None or self.row_labels is not None
 
     def labels_of(self, examples: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """int32 [N], the class of each row of the outputs; the labels of the examples if rows have no single class."""
+        """Return the class of each row of the outputs, int32 [N].
+
+        These are the labels of the examples if rows have no single class.
+        """
         if self.row_labels is None:
             return examples[LABEL]
         return tf.boolean_mask(examples[self.row_labels], examples[self.rows] >= 0)
 
     def num_rows(self, examples: Mapping[str, np.ndarray]) -> int:
-        """How many rows of the outputs arrays of examples make."""
+        """Return how many rows of the outputs arrays of examples make."""
         return len(examples[LABEL]) if self.rows is None else int(np.count_nonzero(examples[self.rows] >= 0))
 
     def arrange(self, examples: Mapping[str, np.ndarray]) -> collections.OrderedDict:
-        """Examples in the order and the types of `examples_type`; KeyError names a missing array."""
+        """Return examples in the order and types of `examples_type`.
+
+        A KeyError names a missing array.
+        """
         return collections.OrderedDict(
             (name, np.ascontiguousarray(examples[name], dtype=spec.dtype.as_numpy_dtype))
             for name, spec in self._ordered()
@@ -272,7 +289,7 @@ class LocalModel:
 
 
 def tensor_type(spec: tf.TensorSpec) -> tff.TensorType:
-    """The TFF type of a TensorSpec."""
+    """Return the TFF type of a TensorSpec."""
     return tff.TensorType(spec.dtype.as_numpy_dtype, spec.shape.as_list())
 
 
@@ -281,7 +298,7 @@ def _as_lists(weights):
 
 
 def assign_weights(model: tf.keras.Model, weights) -> None:
-    """Assigns ModelWeights to the variables of a Keras model, in graphs and eagerly."""
+    """Assign ModelWeights to the variables of a Keras model, in graphs and eagerly."""
     for group, values in (
         (model.trainable_variables, weights.trainable),
         (model.non_trainable_variables, weights.non_trainable),
@@ -291,10 +308,10 @@ def assign_weights(model: tf.keras.Model, weights) -> None:
 
 
 def features_of(examples: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries of the examples that are the model's features, by name."""
+    """Return the entries of the examples that are the model's features, by name."""
     return {name: value for name, value in examples.items() if name not in NOT_FEATURES}
 
 
 def split_label(examples: Mapping[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-    """(features by name, labels) of a batch."""
+    """Return (features by name, labels) of a batch."""
     return features_of(examples), examples[LABEL]

@@ -1,4 +1,4 @@
-"""Sums and maxima whose accumulators have a name: who adds up partial sums of others knows by it what they may be."""
+"""Sums and maxima whose accumulators have a name, which tells a party that adds partial sums what they may be."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from computations import federated as tff
 
 
 def named_sum(name: str, value):
-    """As `tff.federated_sum`, of the type <name=T> between clients and server."""
+    """Like `tff.federated_sum`, with the type <name=T> between clients and server."""
     return tff.federated_sum(tff.federated_zip(collections.OrderedDict([(name, value)])))[name]
 
 
 def named_max(name: str, value):
-    """As `tff.federated_max`, of the type <name=T> between clients and server."""
+    """Like `tff.federated_max`, with the type <name=T> between clients and server."""
     return tff.federated_max(tff.federated_zip(collections.OrderedDict([(name, value)])))[name]
 
 
 def named_min(name: str, value):
-    """As `tff.federated_min`, of the type <name=T> between clients and server."""
+    """Like `tff.federated_min`, with the type <name=T> between clients and server."""
     return tff.federated_min(tff.federated_zip(collections.OrderedDict([(name, value)])))[name]

@@ -1,4 +1,4 @@
-"""The form of a computation that runtimes run, compiled once for all who need it."""
+"""The form of a computation that runtimes run, compiled once for all callers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ fw = tff.framework
 
 @functools.lru_cache(maxsize=64)
 def native_form(computation: tff.Computation) -> tff.Computation:
-    """What the execution context runs and what `round_traffic` reads; a transformer's takes half a minute to make.
+    """Return the form that the execution context runs and `round_traffic` reads.
+
+    A transformer's takes half a minute to compile.
 
     On TFF's stack it is what `tff.backends.native.desugar_and_transform_to_native` makes. That optimizes each
     occurrence of a TensorFlow computation, and most occur several times in an algorithm and again in the next; here
@@ -28,7 +30,7 @@ def native_form(computation: tff.Computation) -> tff.Computation:
 
 @functools.lru_cache(maxsize=64)
 def native_block(computation: tff.Computation) -> fw.ComputationBuildingBlock:
-    """The tree of a computation's native form."""
+    """Return the tree of a computation's native form."""
     return native_form(computation).to_building_block()
 
 
@@ -38,7 +40,7 @@ _lock = threading.Lock()
 
 
 def _prepared(block: fw.ComputationBuildingBlock) -> tuple[fw.ComputationBuildingBlock, bool]:
-    """A TensorFlow computation with its graph optimized."""
+    """Return a TensorFlow computation with its graph optimized."""
     if not isinstance(block, fw.CompiledComputation):
         return block, False
     key = hashlib.sha256(tff.proto_of(block).SerializeToString(deterministic=True)).digest()
@@ -56,7 +58,7 @@ def _prepared(block: fw.ComputationBuildingBlock) -> tuple[fw.ComputationBuildin
 
 @functools.cache
 def _grappler() -> tf.compat.v1.ConfigProto:
-    """As TFF sets it: the passes named here, aggressively."""
+    """Return Grappler's settings, which are TFF's: the passes named here, aggressively."""
     config = tf.compat.v1.ConfigProto()
     rewrite = config.graph_options.rewrite_options
     rewrite.memory_optimization = rewrite.constant_folding = rewrite.arithmetic_optimization = rewrite.AGGRESSIVE

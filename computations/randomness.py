@@ -1,4 +1,4 @@
-"""Random numbers inside local training, derived from (run, round, client, step) and nothing else."""
+"""Random numbers in local training, derived only from run, round, client and step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ _step_seed: contextvars.ContextVar[list | None] = contextvars.ContextVar("step_s
 
 @contextlib.contextmanager
 def step_seed(seed: tf.Tensor):
-    """While a training step is traced: layers draw from `seed` (int32 [2]), each layer from a stream of its own."""
+    """Make layers draw from `seed` (int32 [2]) while a training step is traced.
+
+    Each layer has its own stream.
+    """
     token = _step_seed.set([seed, 0])
     try:
         yield
@@ -21,7 +24,7 @@ def step_seed(seed: tf.Tensor):
 
 
 def next_seed() -> tf.Tensor | None:
-    """The seed (int32 [2]) for the next random layer of this step; None outside of a training step."""
+    """Return the seed (int32 [2]) for the next random layer of this step, or None outside of a training step."""
     current = _step_seed.get()
     if current is None:
         return None
@@ -31,7 +34,7 @@ def next_seed() -> tf.Tensor | None:
 
 @tf.keras.utils.register_keras_serializable("tff_re")
 class SeededDropout(tf.keras.layers.Layer):
-    """Dropout whose mask depends on the step's seed alone, so that a resumed run draws the same masks.
+    """Dropout whose mask depends only on the step's seed, so that a resumed run draws the same masks.
 
     Keras' own Dropout draws from a state that lives in the process and would differ after a restart. Outside of local
     training (Keras' own `fit`) it falls back on TensorFlow's global generator.

@@ -1,4 +1,4 @@
-"""Ranges of options as attrs validators, which carry their limits, and the decorator of classes of options."""
+"""Ranges of options as attrs validators that carry their limits, and the decorator of options classes."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ STEPS = and_(ge(1), le(MOST_STEPS))
 
 
 def require(validator, **values: Any) -> None:
-    """ValueError that names the first of the values which is out of the validator's range."""
+    """Raise ValueError that names the first value outside the validator's range."""
     for name, value in values.items():
         validator(None, types.SimpleNamespace(name=name), value)
 
 
 def refuse_unread(options: Any, needs: Mapping[str, tuple[str, tuple[str, ...]]]) -> None:
-    """Refuses keys that are set (not at their default) but would not be read, because of the choice of another key.
+    """Raise an error for keys that are set (not at their default) but not read, because of another key's choice.
 
     Args:
       options: an attrs class, at the end of its `__init__`.
@@ -51,7 +51,9 @@ def refuse_unread(options: Any, needs: Mapping[str, tuple[str, tuple[str, ...]]]
 
 
 def options_class(cls: type) -> type:
-    """Makes a frozen attrs class of keyword-only options; use it on subclasses, too.
+    """Make a frozen attrs class of keyword-only options.
+
+    Use it on subclasses, too.
 
     A field that a subclass gives another default keeps its place among the fields and its validator. A field annotated
     as a `Literal` takes its choices alone.

@@ -1,4 +1,7 @@
-"""What the files of a package define, by name. `datasets.registry` has the same `Registry` for the other room."""
+"""What the files of a package define, by name.
+
+`datasets.registry` has the same `Registry` for the other package.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,15 @@ class Choice:
     options: Any
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The option of a key; the default if this choice has none of that name."""
+        """Return the option of a key, or the default if this choice has none of that name."""
         return getattr(self.options, key, default)
 
 
 class Registry(Mapping):
-    """Name -> entry, sorted by name. A file adds its entries when it is imported; a look-up of a name
-    that is not known yet imports every file, and so does going through the names.
+    """A mapping from names to entries, sorted by name.
+
+    A file adds its entries when it is imported. A look-up of an unknown name imports every file, and so does iterating
+    over the names.
 
     Args:
       kind: what the entries are, for messages.
@@ -38,14 +43,17 @@ class Registry(Mapping):
         self._modules: dict[str, str] = {}
 
     def add(self, name: str, entry: Any, module: str) -> None:
-        """Adds an entry of that module. Raises ValueError where another module has the name."""
+        """Add an entry of that module.
+
+        Raises ValueError if another module has the name.
+        """
         known = self._modules.setdefault(name, module)
         if known != module:
             raise ValueError(f"{self._kind} {name!r} is registered by {known} and {module}")
         self._entries[name] = entry
 
     def remove(self, name: str) -> None:
-        """Forgets an entry, as a test that has added it does."""
+        """Remove an entry, for example after a test that has added it."""
         del self._entries[name], self._modules[name]
 
     def __getitem__(self, name: str) -> Any:
@@ -68,7 +76,9 @@ class Registry(Mapping):
 
 
 class FileRegistry(Mapping):
-    """Name -> entry, sorted by name, of the files of a package that declare one: `VARIABLE = …` in `name.py`.
+    """A mapping from names to the entries that a package's files declare, sorted by name.
+
+    Each `name.py` declares one as `VARIABLE = …`.
 
     The names are known without what the files import (TensorFlow); a file is imported when its entry is asked for.
 
@@ -85,13 +95,16 @@ class FileRegistry(Mapping):
         self._added: dict[str, Any] = {}
 
     def add(self, name: str, entry: Any) -> None:
-        """Adds an entry of a file elsewhere. Raises ValueError where the name is taken."""
+        """Add an entry of a file elsewhere.
+
+        Raises ValueError if the name is taken.
+        """
         if name in self:
             raise ValueError(f"{self._package} has an entry {name!r} already")
         self._added[name] = entry
 
     def remove(self, name: str) -> None:
-        """Forgets an entry that was added."""
+        """Remove an entry that was added."""
         del self._added[name]
 
     def __getitem__(self, name: str) -> Any:

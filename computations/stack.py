@@ -1,4 +1,4 @@
-"""Which implementation of the federated language runs: TensorFlow Federated, or federated-language with our layer."""
+"""The implementation of the federated language: TensorFlow Federated, or federated-language with our layer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _installed(package: str) -> bool:
 
 
 def choose_stack(forced: str | None, installed: Callable[[str], bool] = _installed) -> str:
-    """The stack to use.
+    """Choose the stack to use.
 
     Args:
       forced: the name of a stack, or None or an empty string for the one whose package is installed.

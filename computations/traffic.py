@@ -1,4 +1,4 @@
-"""Bytes that travel in a round, read off the types of the compiled computation."""
+"""The bytes sent in a round, read from the types of the compiled computation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from computations.native_form import native_block
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes per client and round: `down` is broadcast to each client, `up` is what each client sends.
+    """Bytes per client and round.
+
+    `down` is broadcast to each client, and `up` is what each client sends.
 
     Values count as their types say: compressed ones by their codes, words of n bits (`words_of`) packed.
     """
@@ -29,18 +31,20 @@ _WORDS = re.compile(r"words_of_(\d+)_bits")
 
 
 def words_of(bits: int) -> str:
-    """Name of an entry whose integers travel as words of so many bits, whatever their type here."""
+    """Return the name of an entry whose integers are sent as words of this number of bits, whatever their type here."""
     return f"words_of_{bits}_bits"
 
 
 def words_bits(name: str | None) -> int | None:
-    """The bits of an entry that `words_of` names, or None for another name."""
+    """Return the bits of an entry that `words_of` names, or None for another name."""
     match = _WORDS.fullmatch(name or "")
     return None if match is None else int(match[1])
 
 
 def type_bytes(type_spec: tff.Type, *, rows: int | None = None) -> int:
-    """Size of a value of a TFF type; an entry named by `words_of` counts by its words' bits, packed.
+    """Return the size of a value of a TFF type.
+
+    An entry named by `words_of` counts by its words' bits, packed.
 
     Args:
       type_spec: the type.
@@ -67,14 +71,17 @@ def type_bytes(type_spec: tff.Type, *, rows: int | None = None) -> int:
 
 
 def _numbers(type_spec: tff.Type) -> int:
-    """How many numbers a value of tensors of fixed shapes has."""
+    """Return how many numbers a value of tensors of fixed shapes has."""
     if isinstance(type_spec, tff.StructType):
         return sum(map(_numbers, type_spec.children()))
     return type_bytes(type_spec) // np.dtype(type_spec.dtype).itemsize
 
 
 def round_traffic(computation: tff.Computation) -> Traffic:
-    """Walks the native form of a computation: every broadcast counts down, every aggregation's value counts up."""
+    """Return the traffic of a computation's native form.
+
+    Every broadcast counts down, and every aggregation's value counts up.
+    """
     down = up = 0
     for call in intrinsic_calls(computation):
         uri = call.function.uri
@@ -88,7 +95,7 @@ def round_traffic(computation: tff.Computation) -> Traffic:
 
 
 def uploads(computation: tff.Computation) -> list[tff.Type]:
-    """The type of every value that leaves each client in a computation, read off its native form.
+    """Return the type of every value that leaves each client in a computation, read from its native form.
 
     Raises:
       ValueError: values of clients reach the server in another way than by sums, maxima and aggregates.
@@ -105,20 +112,20 @@ def uploads(computation: tff.Computation) -> list[tff.Type]:
 
 
 def _sent(call) -> tff.Type:
-    """Type of what each client sends in an aggregation."""
+    """Return the type of what each client sends in an aggregation."""
     argument = call.argument.type_signature
     return (argument[0] if call.function.uri == "federated_aggregate" else argument).member
 
 
 def _places(type_spec: tff.Type) -> set:
-    """The placements of the parts of a type."""
+    """Return the placements of the parts of a type."""
     if isinstance(type_spec, tff.FederatedType):
         return {type_spec.placement}
     return set().union(*map(_places, type_spec.children())) if isinstance(type_spec, tff.StructType) else set()
 
 
 def intrinsic_calls(computation: tff.Computation) -> list:
-    """All calls of an intrinsic in the native form of a computation."""
+    """Return all calls of an intrinsic in the native form of a computation."""
     calls = []
 
     def look(block):

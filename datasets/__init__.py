@@ -1,1 +1,1 @@
-"""From files to records to clients' encoded examples; knows no model and no federated computation."""
+"""From files to records to clients' encoded examples, without any model or federated computation."""

@@ -6,7 +6,7 @@ import numpy as np
 
 
 def by_cumulative_shares(total: int, shares: np.ndarray) -> np.ndarray:
-    """Splits `total` where the cumulated shares cut it: int64 [K], adding up to `total`.
+    """Split `total` at its cumulative shares, and return int64 [K] that adds up to `total`.
 
     Args:
       total: At least 0.
@@ -17,7 +17,7 @@ def by_cumulative_shares(total: int, shares: np.ndarray) -> np.ndarray:
 
 
 def by_largest_remainder(total: int, weights: np.ndarray) -> np.ndarray:
-    """Hamilton's apportionment: int64 [K] proportional to the weights, adding up to `total`.
+    """Return Hamilton's apportionment, int64 [K], proportional to the weights and adding up to `total`.
 
     Args:
       total: At least 0.

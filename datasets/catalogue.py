@@ -1,4 +1,4 @@
-"""The data sets that this project knows, each registered by the file of its reader, and where their files are."""
+"""The data sets that this project knows, registered by their readers' files, and the locations of their files."""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ class DataSet:
       pair_types: Of documents, the types of the heads and tails of its candidate pairs; empty where its training file
         or an option says them.
       shipped: Whether its files come with this package, in the folder ``datasets/shipped``.
+      strips: Whether its reader leaves out the blanks around a text.
       licence: What is known of its licence.
       citation: The paper.
       available_from: Where to get it.
@@ -67,6 +68,7 @@ class DataSet:
     files: Mapping[str, str] = field(repr=False)
     vocabulary: str | None = None
     pair_types: tuple[tuple[str, str], ...] = ()
+    strips: bool = False
     shipped: bool = False
     language: str = "English"
     licence: str
@@ -76,21 +78,23 @@ class DataSet:
 
     @property
     def relations(self) -> bool:
-        """Whether its samples are pairs of mentions in a text."""
+        """Return whether its samples are pairs of mentions in a text."""
         return self.kind == "relations"
 
     @property
     def options(self) -> frozenset[str]:
-        """What its reader takes by keyword."""
+        """Return the keyword arguments that its reader takes."""
         return frozenset(inspect.signature(self.read).parameters) if self.read else frozenset()
 
     def default(self, option: str) -> Any:
-        """What its reader takes an option for if it is not given; None where it has no such option."""
+        """Return the reader's default of an option, or None if it has no such option."""
         return inspect.signature(self.read).parameters[option].default if option in self.options else None
 
 
 def data_set(name: str, **entry):
-    """Registers the decorated reader as that of the data set `name`; `entry` are the other attributes of `DataSet`.
+    """Register the decorated reader as that of the data set `name`.
+
+    `entry` are the other attributes of `DataSet`.
 
     Raises:
       ValueError: where another file has taken the name.
@@ -104,7 +108,10 @@ def data_set(name: str, **entry):
 
 
 def find_data_set(name: str) -> DataSet:
-    """The data set of a name. Raises DataError with the nearest name for an unknown one."""
+    """Return the data set of a name.
+
+    Raises DataError with the nearest name for an unknown one.
+    """
     if name not in DATA_SETS:
         raise DataError("there is no such data set", record=named("data set", name), remedy=nearest(name, DATA_SETS))
     return DATA_SETS[name]
@@ -113,7 +120,7 @@ def find_data_set(name: str) -> DataSet:
 def load(
     kind: str, name: str, data_dir: PathLike | None = None, *, path: PathLike | None = None, split: str, **options
 ) -> Any:
-    """Reads a data set of that kind; what the loaders of all kinds share.
+    """Read a data set of that kind, as the loaders of all kinds do.
 
     Args:
       kind: One of `KINDS`.
@@ -139,12 +146,32 @@ def load(
     for option in chosen:
         if option not in data_set.options:
             raise DataError(f"has no use for {option}", record=f"data set {name}", remedy=f"leave {option} out")
-    file = split_file(name, split, data_dir) if path is None else path
+    file = split_file(name, split, data_dir) if path is None else file_in(data_set, Path(path), split) or path
     return data_set.read(Path(file), name=name, split=split, **chosen)
 
 
+def file_in(data_set: DataSet, folder: Path, split: str | None = None) -> Path | None:
+    """The file of a data set in a folder, under its name in the catalogue.
+
+    Args:
+      split: whose file; of a data set with one file any word.
+
+    Returns:
+      None where `folder` is no folder, or does not hold exactly one such file.
+    """
+    if not folder.is_dir():
+        return None
+    files = (data_set.files[split],) if split in data_set.files else data_set.files.values()
+    there = (with_or_without_gz(folder / Path(file).name) for file in files)
+    paths = {path for path in there if path is not None}
+    return paths.pop() if len(paths) == 1 else None
+
+
 def label_choice(data_set: DataSet, label: str | None) -> str:
-    """The label choice, the data set's first one for None. Raises DataError for one that it does not have."""
+    """Return the label choice, or the data set's first one for None.
+
+    Raises DataError for one that it does not have.
+    """
     label = data_set.labels[0] if label is None else label
     if label not in data_set.labels:
         raise DataError(
@@ -156,7 +183,10 @@ def label_choice(data_set: DataSet, label: str | None) -> str:
 
 
 def split_file(name: str, split: str, data_dir: PathLike | None = None) -> Path:
-    """The file of a split. Raises DataError, which names the file expected, if it is not there."""
+    """Return the file of a split.
+
+    Raises DataError with the name of the expected file if it is not there.
+    """
     data_set = find_data_set(name)
     if not data_set.files:
         remedy = "it is generated" if data_set.kind == "vectors" else "name yours by task.path or --file"
@@ -171,7 +201,7 @@ def split_file(name: str, split: str, data_dir: PathLike | None = None) -> Path:
 
 
 def files_there(name: str, data_dir: PathLike | None = None) -> dict[str, bool]:
-    """The files of a data set, as the catalogue names them, and whether they are there."""
+    """Return the files of a data set, as named in the catalogue, and whether they exist."""
     data_set = find_data_set(name)
     files = list(data_set.files.values()) + ([data_set.vocabulary] if data_set.vocabulary else [])
     root = _root(name, data_dir)
@@ -187,7 +217,10 @@ def _root(name: str, data_dir: PathLike | None) -> Path | None:
 
 
 def locate(name: str, file: str, data_dir: PathLike | None) -> Path:
-    """A file of a data set, with or without ``.gz``. Raises DataError, which names it, if it is not there."""
+    """Return a file of a data set, with or without ``.gz``.
+
+    Raises DataError with its name if it is not there.
+    """
     root, data_set = _root(name, data_dir), find_data_set(name)
     remedy = f"--data DIR or the environment variable {ENVIRONMENT_VARIABLE}"
     if root is None:

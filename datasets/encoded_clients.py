@@ -20,7 +20,7 @@ from datasets.text.relation_encoding import EncodingReport, RelationEncoding
 def training_texts(
     partition: Partition, *corpora: TextCorpus | RelationCorpus, text_of: Callable[[Any], str] = lambda s: s.text
 ) -> dict[str, list[str]]:
-    """Client id to the texts that it trains on: what a vocabulary may be built from.
+    """Return the texts that each client trains on (by id), from which a vocabulary may be built.
 
     Clients without training samples are left out. `text_of` gives a sample's text as the vocabulary is to see it.
 
@@ -39,7 +39,9 @@ def training_texts(
 def encode_partition(
     corpora: TextCorpus | Sequence[TextCorpus], partition: Partition, encoding: TextEncoding
 ) -> FederatedExamples:
-    """The clients' examples, `tokens` int32 [n, max_length] and `y` int32 [n]; every text is encoded once.
+    """Return the clients' examples, `tokens` int32 [n, max_length] and `y` int32 [n].
+
+    Every text is encoded once.
 
     Raises:
       DataError: the partition is not one of these corpora, or they differ in their classes.
@@ -53,7 +55,9 @@ def encode_partition(
 def encode_relations(
     corpora: RelationCorpus | Sequence[RelationCorpus], partition: Partition, encoding: RelationEncoding
 ) -> tuple[FederatedExamples, EncodingReport]:
-    """The clients' examples, the arrays of `RelationEncoding.encode` and `y` int32 [n], and what the limit cut.
+    """Return the clients' examples, and what the limit cut.
+
+    The examples are the arrays of `RelationEncoding.encode` and `y` int32 [n].
 
     A client's test examples are sorted by their length, because evaluation pads a batch to its longest text.
 
@@ -67,13 +71,16 @@ def encode_relations(
 def encode_pieces(
     corpora: TextCorpus | Sequence[TextCorpus], partition: Partition, encoding: PieceEncoding
 ) -> tuple[FederatedExamples, PieceReport]:
-    """The same of whole texts: the arrays of `PieceEncoding.encode` and `y` int32 [n], and what became of the texts."""
+    """Return the examples of whole texts, and what became of the texts.
+
+    The examples are the arrays of `PieceEncoding.encode` and `y` int32 [n].
+    """
     corpora = (corpora,) if isinstance(corpora, TextCorpus) else tuple(corpora)
     return _by_length(partition, _samples(corpora, partition), encoding, corpora[0].label_names)
 
 
 def _by_length(partition: Partition, samples: Sequence, encoding, label_names):
-    """(FederatedExamples, test examples from short to long; the encoding's report)."""
+    """Return (FederatedExamples, test examples from short to long), and the encoding's report."""
     whole_texts = isinstance(encoding, PieceEncoding)
     encoded = encoding.encode([sample.text for sample in samples] if whole_texts else samples)
     lengths, arrays = encoded.arrays["attention_mask"].sum(axis=1), {**encoded.arrays, "y": _labels(samples)}

@@ -1,4 +1,4 @@
-"""Encodings as JSON and back, tokenizer or vocabulary included: what an exported model needs beside its weights."""
+"""Conversion of encodings, including the tokenizer or vocabulary, to JSON and back, for exported models."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ _RARE = "\ua66e"
 
 
 def relation_encoding_to_json(encoding: RelationEncoding) -> str:
-    """A RelationEncoding as JSON. Raises DataError for a tokenizer that cannot be stored."""
+    """Return a RelationEncoding as JSON.
+
+    Raises DataError for a tokenizer that cannot be stored.
+    """
     return _text(
         {
             "encoding": SENTENCES,
@@ -38,7 +41,10 @@ def relation_encoding_to_json(encoding: RelationEncoding) -> str:
 
 
 def document_encoding_to_json(encoding: DocumentEncoding) -> str:
-    """A DocumentEncoding as JSON. Raises DataError for a tokenizer that cannot be stored."""
+    """Return a DocumentEncoding as JSON.
+
+    Raises DataError for a tokenizer that cannot be stored.
+    """
     types = {"types": list(encoding.types)} if encoding.types else {}
     return _text(
         {"encoding": DOCUMENTS, "marker": encoding.marker, "longest": encoding.longest, **types}, encoding.tokenizer
@@ -46,12 +52,18 @@ def document_encoding_to_json(encoding: DocumentEncoding) -> str:
 
 
 def piece_encoding_to_json(encoding: PieceEncoding) -> str:
-    """A PieceEncoding as JSON. Raises DataError for a tokenizer that cannot be stored."""
+    """Return a PieceEncoding as JSON.
+
+    Raises DataError for a tokenizer that cannot be stored.
+    """
     return _text({"encoding": PIECES, "max_length": encoding.max_length}, encoding.tokenizer)
 
 
 def tagged_encoding_to_json(encoding: TaggedTokenEncoding | TaggedPieceEncoding) -> str:
-    """An encoding of entities as JSON. Raises DataError for a tokenizer that cannot be stored."""
+    """Return an encoding of entities as JSON.
+
+    Raises DataError for a tokenizer that cannot be stored.
+    """
     tags = {"entity_types": list(encoding.entity_types), "scheme": encoding.scheme}
     if isinstance(encoding, TaggedPieceEncoding):
         return _text({"encoding": TAGGED_PIECES, **tags, "max_length": encoding.max_length}, encoding.tokenizer)
@@ -65,7 +77,10 @@ def tagged_encoding_to_json(encoding: TaggedTokenEncoding | TaggedPieceEncoding)
 
 
 def tagged_encoding_from_json(text: str) -> TaggedTokenEncoding | TaggedPieceEncoding:
-    """What `tagged_encoding_to_json` wrote. Raises DataError for anything else."""
+    """Read what `tagged_encoding_to_json` wrote.
+
+    Raises DataError for anything else.
+    """
     keys, kind = ("entity_types", "scheme"), _kind(text)
     if kind == TAGGED_TOKENS:
         value = _value(text, TAGGED_TOKENS, (*keys, "text"), tokenizer=False)
@@ -81,13 +96,19 @@ def tagged_encoding_from_json(text: str) -> TaggedTokenEncoding | TaggedPieceEnc
 
 
 def piece_encoding_from_json(text: str) -> PieceEncoding:
-    """What `piece_encoding_to_json` wrote. Raises DataError for anything else."""
+    """Read what `piece_encoding_to_json` wrote.
+
+    Raises DataError for anything else.
+    """
     value = _value(text, PIECES, ("max_length",))
     return PieceEncoding(_tokenizer(value), value["max_length"])
 
 
 def relation_encoding_from_json(text: str) -> RelationEncoding:
-    """What `relation_encoding_to_json` wrote. Raises DataError for anything else."""
+    """Read what `relation_encoding_to_json` wrote.
+
+    Raises DataError for anything else.
+    """
     value = _value(text, SENTENCES, ("max_length", "blind", "markers", "type_texts", "unit"))
     types = value["type_texts"]
     _check(isinstance(value["blind"], bool), '"blind" is neither true nor false')
@@ -105,7 +126,10 @@ def relation_encoding_from_json(text: str) -> RelationEncoding:
 
 
 def document_encoding_from_json(text: str) -> DocumentEncoding:
-    """What `document_encoding_to_json` wrote. Raises DataError for anything else."""
+    """Read what `document_encoding_to_json` wrote.
+
+    Raises DataError for anything else.
+    """
     value = _value(text, DOCUMENTS, ("marker", "longest"))
     _check(isinstance(value["marker"], str), '"marker" is not a string')
     types = value.get("types", [])
@@ -114,7 +138,7 @@ def document_encoding_from_json(text: str) -> DocumentEncoding:
 
 
 def special_pieces(tokenizer: Any) -> dict[str, str | list[str]]:
-    """Names such as `cls_token` -> the pieces of a tokenizer of `transformers`."""
+    """Return the special pieces of a `transformers` tokenizer, by names such as `cls_token`."""
     return {
         name: [str(piece) for piece in value] if isinstance(value, list | tuple) else str(value)
         for name, value in tokenizer.special_tokens_map.items()
@@ -122,8 +146,11 @@ def special_pieces(tokenizer: Any) -> dict[str, str | list[str]]:
 
 
 def _text(value: Mapping[str, Any], tokenizer: Any) -> str:
-    """With all that makes the ids of a fast tokenizer of `transformers`: `tokenizer` as the library `tokenizers` writes
-    it (`tokenizer.json`), and `special`, names such as `cls_token` to the pieces."""
+    """Return JSON with all that determines the ids of a fast `transformers` tokenizer.
+
+    `tokenizer` is what the library `tokenizers` writes (`tokenizer.json`), and `special` has the pieces by names such
+    as `cls_token`.
+    """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         raise DataError("the tokenizer is not a fast one and cannot be stored", remedy="use a fast tokenizer")
@@ -149,7 +176,7 @@ def _tokenizer(value: Mapping[str, Any]) -> Any:
 
 
 def _refuse_shared_ids(vocabulary: Mapping[str, int]) -> None:
-    """Where two pieces have one id, the library keeps either at each copy, and not always the same."""
+    """Refuse two pieces with one id, of which the library keeps either at each copy, and not always the same."""
     if len(set(vocabulary.values())) != len(vocabulary):
         raise ValueError("two pieces have one id")
 
@@ -160,13 +187,13 @@ def _check(good: bool, reason: str) -> None:
 
 
 def _all_strings(value: Any, kind: type) -> bool:
-    """Whether it is a list, or the values of an object, of strings that are not empty."""
+    """Return whether a value is a list, or the values of an object, of non-empty strings."""
     items = value.values() if isinstance(value, dict) else value
     return isinstance(value, kind) and all(isinstance(item, str) and item for item in items)
 
 
 def _kind(text: str) -> Any:
-    """What encoding JSON says that it is of; None for anything else."""
+    """Return the kind of encoding that JSON declares, or None for anything else."""
     try:
         value = json.loads(text)
     except ValueError:

@@ -47,7 +47,7 @@ class DataError(ValueError):
 
 
 def named(kind: str, identifier: object, position: int | None = None) -> str:
-    """Names a record in a message: by its id if that is a plain one, else by its position (from 1).
+    """Name a record in a message, by its id if that is a plain one, else by its position (from 1).
 
     An id taken from a broken file may be a piece of text; only ids of ASCII letters, digits and ``_.:/#-`` are shown.
     """
@@ -57,13 +57,13 @@ def named(kind: str, identifier: object, position: int | None = None) -> str:
 
 
 def counted(count: int, noun: str, rest: str = "") -> str:
-    """A number with its noun: ``1 document``, ``2 entities``, ``3 documents without text``."""
+    """Return a number with its noun, such as ``1 document``, ``2 entities``, ``3 documents without text``."""
     nouns = noun if count == 1 else f"{noun.removesuffix('y')}ies" if noun.endswith("y") else f"{noun}s"
     return f"{count} {nouns}{rest}"
 
 
 def nearest(name: str, valid) -> str:
-    """ "did you mean 'x'?" for the nearest valid name, else the list of the valid names."""
+    """Return "did you mean 'x'?" for the nearest valid name, else the list of the valid names."""
     import difflib
 
     valid = sorted(str(v) for v in valid)

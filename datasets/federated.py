@@ -1,4 +1,4 @@
-"""Encoded examples held by clients: what training and evaluation consume."""
+"""Encoded examples held by clients, for training and evaluation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SPLITS = ("train", "test")
 
 @dataclass(frozen=True)
 class ClientExamples:
-    """The examples of one client; train or test may be empty (n = 0), not both.
+    """The examples of one client, of which train or test may be empty (n = 0), but not both.
 
     `dev`: what it keeps out of its training examples to choose on; None: nothing.
     """
@@ -76,12 +76,15 @@ class FederatedExamples:
                 raise DataError("has no examples", record=record, remedy="leave the client out")
 
     def pooled(self, split: str) -> Examples:
-        """The examples of all clients in one, in the clients' order; `split` is ``train`` or ``test``."""
+        """Return the examples of all clients in one, in the clients' order.
+
+        `split` is ``train`` or ``test``.
+        """
         parts = [getattr(client, split) for client in self.clients]
         return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
 
     def size(self, split: str) -> int:
-        """The number of examples of a split over all clients."""
+        """Return the number of examples of a split over all clients."""
         held = (getattr(client, split) for client in self.clients)
         return sum(len(examples["y"]) for examples in held if examples is not None)
 
@@ -89,7 +92,7 @@ class FederatedExamples:
 def distribute(
     partition: Any, samples: Sequence[Any], arrays: Examples, label_names: tuple[str, ...], order_test_by=None
 ) -> FederatedExamples:
-    """The rows of arrays [n, ...] at the clients (and the server) that a `datasets.partition.Partition` names.
+    """Distribute the rows of arrays [n, ...] over the clients (and the server) of a `datasets.partition.Partition`.
 
     Args:
       partition: Of the samples.

@@ -1,4 +1,4 @@
-"""Bytes and JSON from unchecked files, and files that are written completely or not at all."""
+"""Reading of bytes and JSON from unchecked files, and atomic writing of files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ PathLike = str | os.PathLike
 
 @contextlib.contextmanager
 def opened(path: PathLike) -> Iterator[BinaryIO]:
-    """The file's bytes as a stream, decompressed if it is a gzip file (known by its first two bytes, not by its name).
+    """Open a file's bytes as a stream, decompressed if it is a gzip file.
+
+    Gzip is known by the first two bytes, not by the name.
 
     Raises:
       DataError: the file is missing, unreadable, or a damaged or truncated gzip file (where the damage is reached).
@@ -37,13 +39,19 @@ def opened(path: PathLike) -> Iterator[BinaryIO]:
 
 
 def read_bytes(path: PathLike) -> bytes:
-    """The file's bytes, decompressed if it is a gzip file. Raises DataError as `opened`."""
+    """Return the file's bytes, decompressed if it is a gzip file.
+
+    Raises DataError like `opened`.
+    """
     with opened(path) as stream:
         return stream.read()
 
 
 def read_byte_lines(path: PathLike) -> Iterator[bytes]:
-    """The lines of a file, each with its line feed, without holding the file. Raises DataError as `opened`."""
+    """Yield the lines of a file, each with its line feed, without holding the file in memory.
+
+    Raises DataError like `opened`.
+    """
     with opened(path) as stream:
         yield from stream
 
@@ -59,7 +67,7 @@ def _unreadable(error: Exception, path: PathLike) -> DataError:
 
 
 def sha256_of(path: PathLike) -> str:
-    """The SHA-256 digest of a file's bytes as they lie on the disk, in 64 hexadecimal digits; read piece by piece.
+    """Return the SHA-256 digest of a file's bytes on disk, in 64 hexadecimal digits, read in parts.
 
     Raises:
       DataError: the file is missing or unreadable.
@@ -75,7 +83,7 @@ def sha256_of(path: PathLike) -> str:
 
 
 def decode(data: bytes, path: PathLike | None = None, *, line: int = 1, byte: int = 0) -> str:
-    """UTF-8 bytes as text; a leading byte order mark is dropped.
+    """Decode UTF-8 bytes, without a leading byte order mark.
 
     `path` names the file in messages, `line` and `byte` the place in it at which `data` starts.
 
@@ -99,7 +107,7 @@ def decode(data: bytes, path: PathLike | None = None, *, line: int = 1, byte: in
 
 
 def parse_json(data: bytes, path: PathLike | None = None, *, line: int | None = None, byte: int = 0) -> Any:
-    """The value of one JSON text, strictly: no NaN, no key twice in an object, no lone surrogate.
+    """Parse one JSON text strictly: no NaN, no key twice in an object, no lone surrogate.
 
     Raises:
       DataError: for anything that is not JSON, with line and byte where they are known. Arguments as for `decode`;
@@ -135,12 +143,15 @@ def parse_json(data: bytes, path: PathLike | None = None, *, line: int | None = 
 
 
 def read_json(path: PathLike) -> Any:
-    """The value of a JSON file, compressed or not. Raises DataError."""
+    """Read a JSON file, compressed or not.
+
+    Raises DataError.
+    """
     return parse_json(read_bytes(path), path)
 
 
 def read_json_lines(path: PathLike) -> Iterator[tuple[int, Any]]:
-    """Pairs of line number (from 1) and value of a JSON lines file, compressed or not.
+    """Yield pairs of line number (from 1) and value of a JSON lines file, compressed or not.
 
     Raises:
       DataError: a line is empty or is not JSON.
@@ -156,7 +167,9 @@ def read_json_lines(path: PathLike) -> Iterator[tuple[int, Any]]:
 
 
 def csv_text(rows: Iterable[Iterable[Any]]) -> str:
-    """Rows with a line feed after each; None is an empty cell.
+    """Return rows with a line feed after each.
+
+    None is an empty cell.
 
     The csv module quotes a carriage return only where that is part of the line ending, and one without quotes would end
     the row for a reader.
@@ -168,7 +181,7 @@ def csv_text(rows: Iterable[Iterable[Any]]) -> str:
 
 
 def write_atomically(path: PathLike, data: bytes) -> None:
-    """`replace_file` with an error that says what to do.
+    """Call `replace_file`, with an error that says what to do.
 
     Raises:
       DataError: the folder is missing or cannot be written.
@@ -183,7 +196,9 @@ def write_atomically(path: PathLike, data: bytes) -> None:
 
 
 def replace_file(path: PathLike, data: bytes) -> None:
-    """Writes the file whole or not at all: a temporary file beside it, flushed to disk, then renamed over it.
+    """Write a file atomically.
+
+    A temporary file next to it is flushed to disk, then renamed over it.
 
     Raises:
       OSError: as it comes; an older file is still whole then, and nothing is left beside it.
@@ -222,11 +237,11 @@ def _no_constant(name: str):
 
 
 def with_or_without_gz(path: PathLike) -> Path | None:
-    """The file, or that with ``.gz`` behind its name; None if neither is there."""
+    """Return the file, or the one with ``.gz`` appended to its name, or None if neither exists."""
     return next((file for file in (Path(path), Path(f"{path}.gz")) if file.exists()), None)
 
 
 def sibling_file(path: PathLike, *names: str) -> Path:
-    """The first of these files in the folder of `path` that is there, with or without ``.gz``; else the first."""
+    """Return the first of these files in the folder of `path` that exists, with or without ``.gz``, else the first."""
     paths = [Path(path).with_name(name) for name in names]
     return next(filter(None, map(with_or_without_gz, paths)), paths[0])

@@ -14,27 +14,36 @@ _KINDS = {dict: "an object", list: "a list", str: "a string", int: "a whole numb
 
 
 def require(value: Any, kind: type, what: str, fail: Fail, *, remedy: str | None = None) -> Any:
-    """The value itself if it is of the JSON kind asked for (a boolean is no number); else raises `fail`'s error."""
+    """Return the value itself if it is of the required JSON kind, else raise `fail`'s error.
+
+    A boolean is not a number.
+    """
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise fail(f"{what} is not {_KINDS[kind]}", remedy=remedy or f"make it {_KINDS[kind]}")
     return value
 
 
 def field(record: Mapping[str, Any], key: str, kind: type, fail: Fail) -> Any:
-    """The value of a key that has to be there; raises `fail`'s error otherwise."""
+    """Return the value of a required key.
+
+    Raises `fail`'s error otherwise.
+    """
     if key not in record:
         raise fail(f'has no "{key}"', remedy=f'add the key "{key}"')
     return require(record[key], kind, f'"{key}"', fail)
 
 
 def optional_string(record: Mapping[str, Any], key: str, fail: Fail) -> str | None:
-    """The string of a key, None if it is absent, null or empty."""
+    """Return the string of a key, or None if it is absent, null or empty."""
     value = record.get(key)
     return None if value is None else require(value, str, f'"{key}"', fail) or None
 
 
 def identifier(record: Mapping[str, Any], key: str, fail: Fail) -> str:
-    """The id at a key: a string that is not empty, or a whole number, as a string."""
+    """Return the id at a key as a string.
+
+    It is a non-empty string or an integer.
+    """
     if key not in record:
         raise fail(f'has no "{key}"', remedy=f'add the key "{key}"')
     value = record[key]

@@ -16,7 +16,7 @@ _NO_BOOL = not_(instance_of(bool))
 
 @attrs.frozen
 class Range:
-    """An attrs validator that is several at once; what one of them refuses is a DataError that says the range."""
+    """An attrs validator that combines several, and raises a DataError that names the range."""
 
     words: str
     _validators: tuple[Callable, ...]
@@ -30,19 +30,19 @@ class Range:
 
 
 def whole_number(least: int) -> Range:
-    """A whole number of at least so much."""
+    """Return a validator of integers of at least `least`."""
     return Range(f"a whole number of at least {least}", (instance_of(int), _NO_BOOL, ge(least)))
 
 
 def in_range(minimum: float, maximum: float) -> Range:
-    """A number in [minimum, maximum]."""
+    """Return a validator of numbers in [minimum, maximum]."""
     return Range(
         f"a number from {minimum} to {maximum}", (instance_of((int, float)), _NO_BOOL, ge(minimum), le(maximum))
     )
 
 
 def one_of(choices: Iterable[str]) -> Range:
-    """One of these strings."""
+    """Return a validator of one of these strings."""
     choices = tuple(choices)
     return Range(f"one of {', '.join(map(repr, choices))}", (in_(choices),))
 
@@ -53,6 +53,6 @@ NOT_NEGATIVE = Range("a finite number of at least 0", (instance_of((int, float))
 
 
 def require(validator: Range, **values: Any) -> None:
-    """DataError that names the first of the values which is out of the range."""
+    """Raise DataError that names the first value outside the range."""
     for name, value in values.items():
         validator(None, types.SimpleNamespace(name=name), value)

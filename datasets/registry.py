@@ -1,4 +1,6 @@
-"""The class `Registry`: what the files of a package define, by name. All data sets are in `datasets.catalogue`.
+"""The class `Registry`, with what the files of a package define, by name.
+
+All data sets are in `datasets.catalogue`.
 
 The class is that of `computations.registry`, for this package.
 """
@@ -12,8 +14,10 @@ from typing import Any
 
 
 class Registry(Mapping):
-    """Name -> entry, sorted by name. A file adds its entries when it is imported; a look-up of a name
-    that is not known yet imports every file, and so does going through the names.
+    """A mapping from names to entries, sorted by name.
+
+    A file adds its entries when it is imported. A look-up of an unknown name imports every file, and so does iterating
+    over the names.
 
     Args:
       kind: what the entries are, for messages.
@@ -26,14 +30,17 @@ class Registry(Mapping):
         self._modules: dict[str, str] = {}
 
     def add(self, name: str, entry: Any, module: str) -> None:
-        """Adds an entry of that module. Raises ValueError where another module has the name."""
+        """Add an entry of that module.
+
+        Raises ValueError if another module has the name.
+        """
         known = self._modules.setdefault(name, module)
         if known != module:
             raise ValueError(f"{self._kind} {name!r} is registered by {known} and {module}")
         self._entries[name] = entry
 
     def remove(self, name: str) -> None:
-        """Forgets an entry, as a test that has added it does."""
+        """Remove an entry, for example after a test that has added it."""
         del self._entries[name], self._modules[name]
 
     def __getitem__(self, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Random numbers, each stream from a seed and the names of what it is for."""
+"""Random numbers, with a stream for each seed and purpose."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datasets.errors import DataError
 
 
 def generator(seed: int, *purpose: str) -> np.random.Generator:
-    """A generator that depends on the seed and the purpose alone, the same on every machine.
+    """Return a generator that depends only on the seed and the purpose, the same on every machine.
 
     Raises:
       DataError: the seed is not a whole number of zero or more.

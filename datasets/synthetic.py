@@ -1,4 +1,4 @@
-"""Synthetic(α, β) and its IID form: the generator of FedProx (Li et al., MLSys 2020; after Shamir et al., ICML 2014).
+"""The generator of Synthetic(α, β) and its IID form (FedProx, Li et al., MLSys 2020, after Shamir et al. 2014).
 
 u_k ~ N(0, α), B_k ~ N(0, β), v_k ~ N(B_k, 1)^d, W_k, b_k ~ N(u_k, 1), x ~ N(v_k, Σ) with Σ_jj = j^−1.2,
 y = argmax(softmax(W_k x + b_k)); sizes lognormal(4, 2) + 50; the IID form shares W, b ~ N(0, 1) and has v_k = 0.
@@ -39,7 +39,7 @@ def generate(
     spread: str = "standard_deviation",
     seed: int = 0,
 ) -> FederatedExamples:
-    """Draws the clients' examples: `x` float32 [n, num_features] and `y` int32 [n].
+    """Draw the clients' examples, `x` float32 [n, num_features] and `y` int32 [n].
 
     Args:
       alpha: Spread of u_k, the mean of a client's weights; at least 0.
@@ -100,7 +100,7 @@ def generate(
 
 
 def _sizes(rng, num_clients, sizes, total_train, total_test, max_size) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers of training and of test examples of each client, int64 [K] each."""
+    """Return each client's numbers of training and of test examples, int64 [K] each."""
     totals = total_train is not None or total_test is not None
     if totals and (total_train is None or total_test is None):
         raise DataError("only one of total_train and total_test is given", remedy="give both or none")

@@ -1,4 +1,6 @@
-"""Rules that combine the clients' updates, as `aggregation.rule` of a recipe selects them. A rule is one file here.
+"""Rules that combine the clients' updates, selected by a recipe's `aggregation.rule`.
+
+A rule is one file here.
 
 | rule | computed by | memory at the server |
 | --- | --- | --- |

@@ -21,7 +21,7 @@ from computations.local_model import LocalModel
 
 
 def trusted(work: ClientWork, model: LocalModel) -> ClientWork:
-    """The client work with updates that are measured against the server's own, for a plain weighted mean.
+    """Return client work that scales updates by comparison with the server's own, for a plain weighted mean.
 
     In every round the server trains from the global weights on its own examples (the last argument of `next`, with a
     seed), as a client does but on the plain cross-entropy, to the update D_0, and broadcasts it. A client's update D_k
@@ -106,7 +106,7 @@ def fltrust(options):
 
 
 def _server_training(work: ClientWork, model: LocalModel, server_type: tff.Type) -> tff.Computation:
-    """(weights, the server's examples and seed, round) -> (update, loss)."""
+    """Return (weights, the server's examples and seed, round) -> (update, loss)."""
     # The server's examples are its own: DP-SGD protects those of the clients.
     training = attrs.evolve(work.training, example_privacy=None)
 
@@ -123,7 +123,7 @@ def _server_training(work: ClientWork, model: LocalModel, server_type: tff.Type)
 
 
 def _comparison(work: ClientWork, reference_type: tff.Type) -> tff.Computation:
-    """(update, weight, the server's update) -> (scaled update, trust score, statistics)."""
+    """Return (update, weight, the server's update) -> (scaled update, trust score, statistics)."""
 
     @tff.tensorflow.computation(work.update_type, work.next.type_signature.result.weight.member, reference_type)
     def compare(update, weight, reference):

@@ -46,9 +46,10 @@ def krum(options):
 
 
 def collected_krum(bad: int, chosen: int = 1) -> CollectedFactory:
-    """Multi-Krum: the mean of the `chosen` updates with the least scores, a score being the sum of the squared
-    distances to the k - bad - 2 nearest other updates (Blanchard et al. 2017, "Machine Learning with Adversaries",
-    Section 4).
+    """Return Multi-Krum, the mean of the `chosen` updates with the lowest scores.
+
+    A score is the sum of the squared distances to the k - bad - 2 nearest other updates (Blanchard et al. 2017,
+    "Machine Learning with Adversaries", Section 4).
 
     It needs k >= 2 bad + 3 clients. In a round with fewer the result is zero, and the measurement `robust/too_few` 1.
 
@@ -77,6 +78,9 @@ def collected_krum(bad: int, chosen: int = 1) -> CollectedFactory:
 
 
 def _square_distances(rows: tf.Tensor) -> tf.Tensor:
-    """float32 [k, k] of [k, ...]; a product of matrices would cancel where updates are long and nearly equal."""
+    """Return squared distances, float32 [k, k], of updates [k, ...].
+
+    A product of matrices would cancel for long and nearly equal updates.
+    """
     flat = tf.reshape(tf.cast(rows, tf.float32), [tf.shape(rows)[0], int(np.prod(rows.shape[1:]))])
     return tf.map_fn(lambda row: tf.reduce_sum(tf.square(flat - row), axis=1), flat)

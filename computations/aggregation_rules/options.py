@@ -27,7 +27,7 @@ _NEEDS = {
 
 @functools.lru_cache(maxsize=8)
 def _with_keys_of(rules: tuple[Rule, ...]) -> type:
-    """`AggregationOptions` with the keys of these rules, and their names as the choices of `rule`."""
+    """Return `AggregationOptions` with the keys of these rules, whose names are the choices of `rule`."""
     described = "; ".join(f"`{r.name}`: {inspect.getdoc(r.build)}" for r in rules)
     doc = (
         f"Attributes:\n  rule: replaces the algorithm's own way of combining updates. {described}. Clients count "
@@ -41,7 +41,7 @@ def _with_keys_of(rules: tuple[Rule, ...]) -> type:
 
 
 def aggregation_options() -> type:
-    """The class of the table [aggregation]: `AggregationOptions` and the keys of every registered rule."""
+    """Return the class of the table [aggregation], with the keys of every registered rule."""
     return _with_keys_of(tuple(RULES.values()))
 
 
@@ -105,7 +105,7 @@ class AggregationOptions:
             )
 
     def _require_sums(self) -> None:
-        """ValueError for what needs to look at single updates, under secure sums."""
+        """Raise ValueError if secure sums are combined with an option that needs single updates."""
         if self.chosen_rule is not None and self.chosen_rule.not_secure is not None:
             raise ValueError(f"rule = {self.rule!r} needs secure = 'none': {self.chosen_rule.not_secure}")
         for key in ("clip", "clip_quantile", "zeroing", "zeroing_quantile"):
@@ -117,26 +117,29 @@ class AggregationOptions:
 
     @property
     def chosen_rule(self) -> Rule | None:
-        """The entry of `rule`; None where the algorithm's own aggregator stays."""
+        """Return the entry of `rule`, or None if the algorithm's own aggregator is used."""
         return None if self.rule is None else RULES[self.rule]
 
     @property
     def clips(self) -> bool:
-        """Whether updates are clipped."""
+        """Return whether updates are clipped."""
         return self.clip is not None or self.clip_quantile is not None
 
     @property
     def zeroes(self) -> bool:
-        """Whether too large updates become zero."""
+        """Return whether updates that are too large become zero."""
         return self.zeroing is not None or self.zeroing_quantile is not None
 
     @property
     def guards(self) -> bool:
-        """Whether a rule, clipping or zeroing is set; updates are screened then, too."""
+        """Return whether a rule, clipping or zeroing is set, in which case updates are also screened."""
         return self.rule is not None or self.clips or self.zeroes
 
     def notes(self) -> tuple[str, ...]:
-        """What every output of a run has to say of it, a sentence each; empty where nothing is changed."""
+        """Return what every output of a run must say about it, a sentence each.
+
+        Empty if nothing is changed.
+        """
         return (*self._notes_on_rules(), *self._notes_on_sums())
 
     def _notes_on_rules(self) -> tuple[str, ...]:
@@ -158,7 +161,7 @@ class AggregationOptions:
 
     def _notes_on_sums(self) -> tuple[str, ...]:
         if self.secure != "none":
-            words = f"{self.secure_bits} bits and so many more as the sum over a round's clients needs"
+            words = f"{self.secure_bits} bits and as many more as the sum over a round's clients needs"
             if self.secure_modulus_bits is not None:
                 words = f"{self.secure_modulus_bits} bits"
             counted = f"bytes up count a number of an update as {words}, packed"
@@ -171,7 +174,7 @@ class AggregationOptions:
             return (
                 "a simulation of secure sums, which protects nothing: updates are clipped, rounded and added as secure "
                 "sums would do it, but in the clear",
-                "what travels beside the updates is neither rounded nor hidden: losses, counts of clients, attention's "
+                "values sent with the updates are neither rounded nor hidden: losses, counts of clients, attention's "
                 "largest norm, SCAFFOLD's variates, FedCMC's vectors, Lazy MIL's scores",
                 counted,
             )
@@ -183,11 +186,11 @@ class AggregationOptions:
         return ()
 
 
-_COUNTED = "bytes up count what is sent; what travels beside the updates is not compressed"
+_COUNTED = "bytes up count what is sent; what is sent in addition to the updates is not compressed"
 
 
 def _keys(rule: Rule) -> list[str]:
-    """Keys that a rule adds to the table."""
+    """Return the keys that a rule adds to the table."""
     return [] if rule.options is None else list(attrs.fields_dict(rule.options))
 
 

@@ -1,4 +1,4 @@
-"""The table of aggregation rules: name -> what the rule is, takes and refuses.
+"""The table of aggregation rules, with what each rule is, takes and refuses.
 
 A rule is one file of this folder that calls `rule`; `__init__.py` has an example.
 """
@@ -20,7 +20,7 @@ NOBODY_SEES = "under secure sums nobody sees an update"
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rule:
-    """A way to combine the clients' updates, in place of the algorithm's own.
+    """A way to combine the clients' updates that replaces the algorithm's own.
 
     `options` in the signatures below is the whole table [aggregation]. All rules stand behind screening, zeroing and
     clipping, and none goes with privacy of clients, whose noisy sum is an aggregator itself.
@@ -59,7 +59,7 @@ RULES = Registry("aggregation rule", "computations.aggregation_rules")
 
 
 def rule(name: str, **attributes):
-    """Registers the decorated (options) -> aggregator under `name`, with further attributes of `Rule`.
+    """Register the decorated (options) -> aggregator under `name`, with further attributes of `Rule`.
 
     Raises:
       ValueError: another file has registered the name.

@@ -98,11 +98,14 @@ class GeometricMedianFactory(tff.aggregators.WeightedAggregationFactory):
         self._inner, self._steps, self._smoothing, self._start = inner or mean(), steps, smoothing, start
 
     def with_sums(self, value_sum) -> GeometricMedianFactory:
-        """The same with this factory for the sums of its means; how far a client is off is told in the clear."""
+        """Return the same rule with this factory for the sums of its means.
+
+        A client's distance from the median is sent in the clear.
+        """
         return GeometricMedianFactory(self._inner.with_sums(value_sum), self._steps, self._smoothing, self._start)
 
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
-        """Process over a structure of float tensors, or one tensor, and a scalar weight.
+        """Return a process over a structure of float tensors, or one tensor, and a scalar weight.
 
         Raises:
           CompositionError: the inner aggregator's result has not the updates' type.
@@ -170,5 +173,5 @@ class GeometricMedianFactory(tff.aggregators.WeightedAggregationFactory):
 
 
 def _norm(value):
-    """float32 scalar, over all tensors."""
+    """Return the norm over all tensors, a float32 scalar."""
     return tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(tf.cast(t, tf.float32))) for t in tf.nest.flatten(value)]))

@@ -43,8 +43,9 @@ def trimmed_mean(options):
 
 
 def collected_trimmed_mean(share: float) -> CollectedFactory:
-    """The mean of every coordinate without the lowest and the highest floor(share * k) of k clients (Yin et al. 2018,
-    Definition 2).
+    """Return the mean of every coordinate without the lowest and the highest floor(share * k) of k clients.
+
+    See Yin et al. 2018, Definition 2.
 
     Args:
       share: at least 0 and below one half; of one side. Bad clients have to be fewer than that.

@@ -59,15 +59,15 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
         self.weighted, self.bound = weighted, bound
 
     def with_sums(self, value_sum, weight_sum=None) -> AttentionFactory:
-        """Attention with these factories for its sums."""
+        """Return the attention with these factories for its sums."""
         return AttentionFactory(self.granularity, value_sum, weight_sum, self.weighted, self.bound)
 
     def with_bound(self, bound: float) -> AttentionFactory:
-        """Attention with a constant in place of the largest score."""
+        """Return the attention with a constant in place of the largest score."""
         return AttentionFactory(self.granularity, self._inner_sum, self._normaliser_sum, self.weighted, bound)
 
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
-        """Process over a structure of float tensors, or one tensor (a single layer), and a scalar weight."""
+        """Return a process over a structure of float tensors, or one tensor (a single layer), and a scalar weight."""
         value_type, weight_type = tff.types.to_type(value_type), tff.types.to_type(weight_type)
         whole = self.granularity == "model"
 
@@ -139,13 +139,13 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
 
 
 def _exponent(score, largest):
-    """exp(score - largest), and zero for the score of a client that does not count."""
+    """Return exp(score - largest), and zero for the score of a client that does not count."""
     counts = tf.math.is_finite(score)
     return tf.where(counts, tf.exp(tf.where(counts, score - largest, 0.0)), 0.0)
 
 
 def _below_bound(norms, bound):
-    """The attention e^(s - S) with s = min(norm, S), and this times what shrinks an update to the norm s.
+    """Return the attention e^(s - S) with s = min(norm, S), and this times what shrinks an update to norm s.
 
     Both are zero for a client that does not count.
     """
@@ -156,7 +156,7 @@ def _below_bound(norms, bound):
 
 
 def _by_tensor(tensors, factors):
-    """(tensor, its factor): one for each, or one for all."""
+    """Return (tensor, its factor), with one factor for each tensor or one for all."""
     return [(t, factors[0 if factors.shape[0] == 1 else i]) for i, t in enumerate(tensors)]
 
 
@@ -173,5 +173,5 @@ def _normalised(numerator, total):
 
 
 def _effective(total, squares):
-    """Mean over the softmaxes of 1 / sum_k a_k^2."""
+    """Return the mean over the softmaxes of 1 / sum_k a_k^2."""
     return tf.reduce_mean(tf.math.divide_no_nan(tf.square(total), squares))

@@ -1,5 +1,8 @@
-"""Rules that need all updates side by side. The server collects them: as many models as there are clients, and no
-secure sum can stand before them. Look at `require_room` first."""
+"""Rules that need all updates side by side.
+
+The server collects them. That takes as much memory as a model for each client, and no secure sum can be used. Call
+`require_room` first.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +23,21 @@ COPIES = 3
 
 
 class CollectedFactory(tff.aggregators.WeightedAggregationFactory):
-    """A rule over the list of the updates of all clients of a weight above zero.
+    """A rule over the list of all clients' updates with a weight above zero.
 
     A weight says only whether a client counts: examples do not enter. Where no client counts the result is zero.
     Measurements: the rule's, and `robust/collected`, how many clients count.
     """
 
     def __init__(self, combine: Combine):
-        """`combine` gives the same result for every order of the clients."""
+        """Create the factory.
+
+        `combine` must give the same result for every order of the clients.
+        """
         self._combine = combine
 
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
-        """Process over a structure of float tensors, or one tensor, and a scalar weight."""
+        """Return a process over a structure of float tensors, or one tensor, and a scalar weight."""
         value_type, weight_type = tff.types.to_type(value_type), tff.types.to_type(weight_type)
         skeletons = []
 
@@ -92,7 +98,7 @@ class CollectedFactory(tff.aggregators.WeightedAggregationFactory):
 
 
 def collected_median() -> CollectedFactory:
-    """The median of every coordinate (Yin et al. 2018, "Byzantine-Robust Distributed Learning", Definition 1).
+    """Return the median of every coordinate (Yin et al. 2018, "Byzantine-Robust Distributed Learning", Definition 1).
 
     Of an even number of clients the mean of the two in the middle.
     """
@@ -106,7 +112,7 @@ def collected_median() -> CollectedFactory:
 
 
 def require_room(value_type: tff.Type, num_clients: int, max_bytes: float, who: str) -> None:
-    """CompositionError, `who` named, unless a round of so many clients fits into `max_bytes`.
+    """Raise CompositionError, which names `who`, unless a round of this number of clients fits into `max_bytes`.
 
     TFF's worker keeps every partial list until the aggregation's end: of 1, 2, ... K updates, K (K + 1) / 2 in all;
     `COPIES` K more are the rule's. In-process a list goes with the next one; the same is asked for.

@@ -1,4 +1,6 @@
-"""Sums of compressed tensors: what travels are codes, the accumulator decodes each client's as it is added.
+"""Sums of compressed tensors.
+
+Clients send codes, and the accumulator decodes each client's code as it is added.
 
 Two steps. A client makes its update such that a code holds it (`lossy`, in `computations.client_work.compression`,
 where the client's seed and what it keeps are known); the aggregator may then scale it, e.g. by its weight. The sum
@@ -23,18 +25,22 @@ class Code(Protocol):
     """How a tensor of fixed shape is sent."""
 
     def lossy(self, tensor: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """A tensor that the code holds without loss; `seed` is int32 [2]."""
+        """Return a tensor that the code represents without loss.
+
+        `seed` is int32 [2].
+        """
 
     def encode(self, tensor: tf.Tensor) -> Mapping[str, tf.Tensor]:
-        """What is sent."""
+        """Return the code of a tensor."""
 
     def decode(self, sent: Mapping[str, tf.Tensor], shape) -> tf.Tensor:
-        """The tensor of that shape."""
+        """Return the tensor of that shape."""
 
 
 class EightBits:
-    """Codes of 8 bits, evenly spaced from a tensor's least number to its greatest (QSGD's idea, Alistarh et al. 2017,
-    with the range of Konečný et al. 2016, Section 3).
+    """Codes of 8 bits, evenly spaced from a tensor's lowest number to its highest.
+
+    The idea is QSGD's (Alistarh et al. 2017), with the range of Konečný et al. 2016, Section 3.
 
     A number x between two levels goes to the upper one with the probability of its distance from the lower one, so
     that its expectation is x; the error is below a level's width, (greatest - least) / 255. Sent: uint8 codes, and two
@@ -60,21 +66,22 @@ class EightBits:
 
 
 def _places(tensor):
-    """(least number, width of a level, the tensor in widths above the least)."""
+    """Return (lowest number, width of a level, the tensor in widths above the lowest)."""
     low, high = tf.reduce_min(tensor), tf.reduce_max(tensor)
     width = high / 255 - low / 255
     return low, width, tf.math.divide_no_nan(tensor - low, width)
 
 
 class TopShare:
-    """The k numbers of the largest sizes of a tensor and their places (Aji and Heafield 2017; error feedback, which
-    the client adds: Stich, Cordonnier and Jaggi 2018). k is a share of the numbers, rounded up.
+    """The k numbers of a tensor with the largest absolute values, and their indices (Aji and Heafield 2017).
+
+    k is a share of the numbers, rounded up. The client adds the error feedback (Stich, Cordonnier and Jaggi 2018).
 
     Of numbers of one size the first are taken. Sent: k floats and k places of 32 bits for each tensor.
     """
 
     def __init__(self, share: float):
-        """`share`: above 0, at most 1."""
+        """Create the code of a `share` above 0 and at most 1."""
         self._share = share
 
     def lossy(self, tensor, seed=None):
@@ -94,14 +101,17 @@ class TopShare:
 
 
 class EncodedSumFactory(tff.aggregators.UnweightedAggregationFactory):
-    """The sum of float tensors that travel in a code. At the server there is one sum, never a list of codes."""
+    """The sum of float tensors that are sent as codes.
+
+    The server has one sum, never a list of codes.
+    """
 
     def __init__(self, code: Code):
-        """`code`: of every tensor."""
+        """Create the factory with the `code` of every tensor."""
         self._code = code
 
     def create(self, value_type: tff.Type) -> tff.templates.AggregationProcess:
-        """Process over a structure of float tensors of fixed shapes, or one; it keeps nothing and measures nothing."""
+        """Return a stateless process over a structure of float tensors of fixed shapes, without measurements."""
         value_type, code, skeletons = tff.types.to_type(value_type), self._code, []
 
         @tff.tensorflow.computation(value_type)

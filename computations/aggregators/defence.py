@@ -1,4 +1,4 @@
-"""What stands between the clients' updates and any aggregator: screening, zeroing and clipping."""
+"""What is done to the clients' updates before any aggregator: screening, zeroing and clipping."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class AdaptiveNorm:
     factor: float = attrs.field(default=1.0, validator=POSITIVE)
 
     def process(self) -> tff.templates.EstimationProcess:
-        """TFF's process, without noise: no privacy."""
+        """Return TFF's process without noise, which gives no privacy."""
         estimation = tff.aggregators.PrivateQuantileEstimationProcess.no_noise(
             self.initial / self.factor, float(self.quantile), float(self.learning_rate)
         )
@@ -59,7 +59,9 @@ def defended(
     zeroing: float | AdaptiveNorm | None = None,
     uniform: bool = False,
 ) -> tff.aggregators.WeightedAggregationFactory:
-    """`inner` behind screening, then zeroing, then clipping; it may be the mean, attention, a robust rule, any other.
+    """Return `inner` after screening, then zeroing, then clipping.
+
+    It may be the mean, attention, a robust rule or any other aggregator.
 
     Screening: a client's update becomes zero and so does its weight where the update has a value that is not finite or
     a norm above `LARGEST`, or where the weight is not finite, negative or above `LARGEST`. The client work does so with
@@ -127,7 +129,7 @@ class _DefendedFactory(tff.aggregators.WeightedAggregationFactory):
         return tff.templates.AggregationProcess(process.initialize, next_fn)
 
     def _names(self) -> list[str]:
-        """TFF's prefixes of measurements, from the outside in."""
+        """Return TFF's prefixes of measurements, from the outside in."""
         return [prefix for prefix, norm in (("zero", self._zeroing), ("clipp", self._clip)) if norm is not None]
 
     def _chain(self, value_type, weight_type):
@@ -148,7 +150,7 @@ def _norm(norm: float | AdaptiveNorm):
 
 
 def sound(value, weight) -> tf.Tensor:
-    """Whether an update and its weight may count, see `defended`; a boolean scalar."""
+    """Return whether an update and its weight may count (see `defended`), a boolean scalar."""
     floats = [tf.cast(t, tf.float32) for t in tf.nest.flatten(value) if t.dtype.is_floating]
     squares = [tf.reduce_sum(tf.square(t / LARGEST)) for t in floats]
     # Comparisons with NaN are false.

@@ -1,4 +1,4 @@
-"""Election of a vector per class (FedCMC, Du, He and Jin, Eqs. 12 and 13); no client's classifier is collected."""
+"""Election of a vector per class (FedCMC, Du, He and Jin, Eqs. 12 and 13) without collecting a client's classifier."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from computations.named import named_sum
 
 
 class MajorClassifierVectorsFactory(tff.aggregators.UnweightedAggregationFactory):
-    """For every class the vector of the client with the least score.
+    """For every class, the vector of the client with the lowest score.
 
     Takes <vectors=float32[C,d], scores=float32[C], counts=float32> of every client and gives <vectors=float32[C,d],
     holders=float32[C]>: the vectors of those who hold the least score of a class (the mean of them where several do)
@@ -24,11 +24,17 @@ class MajorClassifierVectorsFactory(tff.aggregators.UnweightedAggregationFactory
     """
 
     def __init__(self, inner_sum: tff.aggregators.UnweightedAggregationFactory | None = None):
-        """`inner_sum`: makes the sum of the vectors; tff.aggregators.SumFactory() by default."""
+        """Create the factory.
+
+        `inner_sum` makes the sum of the vectors, by default tff.aggregators.SumFactory().
+        """
         self._inner_sum = inner_sum or tff.aggregators.SumFactory()
 
     def create(self, value_type: tff.Type) -> tff.templates.AggregationProcess:
-        """Process over such structures; CompositionError for a value of another type."""
+        """Return a process over such structures.
+
+        Raises CompositionError for a value of another type.
+        """
         value_type = tff.types.to_type(value_type)
         _check(value_type)
         vectors_type, scores_type = value_type["vectors"], value_type["scores"]

@@ -1,4 +1,4 @@
-"""The weighted mean (FedAvg, McMahan et al. 2017), for values that are large beside the machine's memory, too."""
+"""The weighted mean (FedAvg, McMahan et al. 2017), also for values that are large for the machine's memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def mean(
     inner_sum: tff.aggregators.UnweightedAggregationFactory | None = None,
     weight_sum: tff.aggregators.UnweightedAggregationFactory | None = None,
 ) -> tff.aggregators.WeightedAggregationFactory:
-    """sum_k w_k x_k / sum_k w_k, and zero where all weights are zero.
+    """Return the factory of sum_k w_k x_k / sum_k w_k, which is zero if all weights are zero.
 
     Whether clients count by their examples or all alike is the client work's choice (`LocalTraining.weighting`); a
     client that does not count has weight zero in both. With an `inner_sum` that makes the sum of the weighted values
@@ -41,11 +41,14 @@ class LeanMeanFactory(tff.aggregators.WeightedAggregationFactory):
     """
 
     def with_sums(self, value_sum, weight_sum=None) -> tff.aggregators.WeightedAggregationFactory:
-        """The mean with these factories for its sums."""
+        """Return the mean with these factories for its sums."""
         return mean(value_sum, weight_sum)
 
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
-        """Process over a structure of float tensors and a scalar weight; its state is that of TFF's factory."""
+        """Return a process over a structure of float tensors and a scalar weight.
+
+        Its state is that of TFF's factory.
+        """
         return _lean_mean(value_type, weight_type, MOST_GROUP_BYTES)
 
 
@@ -62,7 +65,7 @@ def _lean_mean(value_type: tff.Type, weight_type: tff.Type, max_bytes: int) -> t
     groups = _groups(list(flatten.type_signature.result), max_bytes)
 
     def picked(value, group):
-        """The tensors of a group at the clients; those of all, as they are."""
+        """Return the tensors of a group at the clients, or all tensors unchanged."""
         if len(groups) == 1:
             return value
         pick = tff.tensorflow.computation(lambda v: [tf.nest.flatten(v)[i] for i in group], value_type)
@@ -91,7 +94,7 @@ def _lean_mean(value_type: tff.Type, weight_type: tff.Type, max_bytes: int) -> t
 
 
 def _groups(types: list[tff.TensorType], max_bytes: int) -> list[list[int]]:
-    """Indices of tensors, neighbours together as long as their bytes are at most `max_bytes`."""
+    """Return groups of tensor indices, with neighbours together while their bytes are at most `max_bytes`."""
     groups, filled = [], max_bytes
     for index, type_spec in enumerate(types):
         size = type_bytes(type_spec)
@@ -104,7 +107,7 @@ def _groups(types: list[tff.TensorType], max_bytes: int) -> list[list[int]]:
 
 
 def _mean_of_group(value, weight):
-    """The weighted mean of tensors at the clients, as a list at the server."""
+    """Return the weighted mean of tensors at the clients, as a list at the server."""
     client_type = tff.types.to_type(
         collections.OrderedDict(value=value.type_signature.member, weight=weight.type_signature.member)
     )

@@ -1,4 +1,7 @@
-"""The ensemble of the clients' predictions (FedED, Sui et al. 2020, Eq. 5); only the median collects them."""
+"""The ensemble of the clients' predictions (FedED, Sui et al. 2020, Eq. 5).
+
+Only the median collects them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from computations.named import named_sum
 
 
 class PredictionsFactory(tff.aggregators.WeightedAggregationFactory):
-    """The weighted mean of logits, or of votes.
+    """The weighted mean of logits or of votes.
 
     Takes of every client its logits on the server's N examples, float32 or float16 [N, C], or its labels for them, an
     integer [N], and a weight. Gives <logits=float32[N,C], weight=float32>: the mean of the logits, or the logarithm of
@@ -62,13 +65,16 @@ class PredictionsFactory(tff.aggregators.WeightedAggregationFactory):
         self._combine = combine
 
     def with_sums(self, value_sum, weight_sum=None) -> PredictionsFactory:
-        """The same with these factories for its sums; CompositionError for a median, which has none."""
+        """Return the same factory with these sums.
+
+        Raises CompositionError for a median, which has no sums.
+        """
         if self._combine == "median":
             raise CompositionError("the median of predictions takes no sums; set algorithm.ensemble to 'mean'")
         return PredictionsFactory(self._num_classes, value_sum, weight_sum)
 
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
-        """Process over such predictions.
+        """Return a process over such predictions.
 
         Raises:
           CompositionError: for values of another type, an inner sum for a form that does not go through it, or a median
@@ -91,7 +97,7 @@ class PredictionsFactory(tff.aggregators.WeightedAggregationFactory):
         return self._widened(value_type, weight_type, sums_type, votes)
 
     def _through_sum(self, value_type, weight_type, sums_type) -> tff.templates.AggregationProcess:
-        """float32 logits, weighted at the clients and added by the inner sum."""
+        """Return the sum of float32 logits, weighted at the clients and added by the inner sum."""
         inner = (self._inner_sum or tff.aggregators.SumFactory()).create(sums_type)
         named_type = tff.types.to_type(collections.OrderedDict(weight=weight_type))
         weights = (self._weight_sum or tff.aggregators.SumFactory()).create(named_type)
@@ -117,7 +123,7 @@ class PredictionsFactory(tff.aggregators.WeightedAggregationFactory):
         return tff.templates.AggregationProcess(inner.initialize, next_fn)
 
     def _widened(self, value_type, weight_type, sums_type, votes: bool) -> tff.templates.AggregationProcess:
-        """Votes or float16 logits, which travel as they are and are weighted in the sum."""
+        """Return the sum of votes or float16 logits, which are sent unchanged and weighted in the sum."""
         client_type = tff.types.to_type(collections.OrderedDict(value=value_type, weight=weight_type))
         total_type = tff.types.to_type(collections.OrderedDict(sums=sums_type, weight=np.float32))
 
@@ -154,14 +160,14 @@ class PredictionsFactory(tff.aggregators.WeightedAggregationFactory):
         return tff.templates.AggregationProcess(nothing, next_fn)
 
     def _mean(self, total, weight, votes: bool):
-        """The output: the mean logits, or the logarithms of the shares of the votes, and the sum of the weights."""
+        """Return the sum of the weights, and the mean logits or the logarithms of the shares of the votes."""
         logits = tf.math.divide_no_nan(total, weight)
         if votes:
             logits = tf.math.log(tf.maximum(logits, self.NO_VOTES))
         return collections.OrderedDict(logits=logits, weight=weight)
 
     def _are_votes(self, value_type) -> bool:
-        """Whether the values are votes."""
+        """Return whether the values are votes."""
         if isinstance(value_type, tff.TensorType) and value_type.shape is not None and None not in value_type.shape:
             kind, shape = np.dtype(value_type.dtype).kind, list(value_type.shape)
             if kind == "f" and len(shape) == 2 and shape[1] == self._num_classes:

@@ -57,7 +57,7 @@ class PrivateAttentionFactory(tff.aggregators.WeightedAggregationFactory):
         return clip if self._normaliser is None else tf.constant(self._normaliser, tf.float32)
 
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
-        """Process over a structure of float tensors, or one tensor (a single layer), and a scalar weight."""
+        """Return a process over a structure of float tensors, or one tensor (a single layer), and a scalar weight."""
         noise, whole = self._noise, self._whole
 
         def report(state, sums):
@@ -87,7 +87,7 @@ class PrivateAttentionFactory(tff.aggregators.WeightedAggregationFactory):
 
 
 def contribution(update, weight, clip, c, whole: bool):
-    """What a client adds to the sums: <values, normaliser, within>, as TensorFlow.
+    """Return what a client adds to the sums, <values, normaliser, within>, as TensorFlow.
 
     Args:
       update: structure of float tensors; `values` has the same.
@@ -119,5 +119,5 @@ def contribution(update, weight, clip, c, whole: bool):
 
 
 def _softmaxes(tensors: int, whole: bool) -> tuple[list[int], float]:
-    """(each tensor's softmax, what a softmax has of a bound on all in L2: equal shares of the square)."""
+    """Return each tensor's softmax, and each softmax's share of an L2 bound on all (equal shares of the square)."""
     return ([0] * tensors, 1.0) if whole else (list(range(tensors)), 1 / math.sqrt(tensors))

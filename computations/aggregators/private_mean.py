@@ -28,7 +28,7 @@ class PrivateMeanFactory(tff.aggregators.WeightedAggregationFactory):
         self._noise = noise
 
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
-        """Process over a structure of float tensors, or one tensor, and a scalar weight."""
+        """Return a process over a structure of float tensors, or one tensor, and a scalar weight."""
         noise = self._noise
 
         def report(state, sums):
@@ -41,8 +41,10 @@ class PrivateMeanFactory(tff.aggregators.WeightedAggregationFactory):
 
 
 def contribution(update, weight, clip):
-    """What a client adds to the sums, as TensorFlow: <values, within>, the clipped update and 1/2 or -1/2 for a norm
-    within the bound or not. A client of weight zero adds zeros."""
+    """Return what a client adds to the sums, <values, within>, as TensorFlow.
+
+    It is the clipped update, and 1/2 or -1/2 for a norm within the bound or not. A client of weight zero adds zeros.
+    """
     norms = norms_of(update, whole=True)
     norms = tf.where(weight > 0, norms, tf.zeros_like(norms))  # which may not be finite where a client does not count
     counts = tf.cast(weight > 0, tf.float32)

@@ -1,4 +1,4 @@
-"""Gaussian noise on a sum at the server, from a seed and nothing else, and the bound of what one client adds to it.
+"""Gaussian noise on a sum at the server, drawn only from a seed, and the bound on what one client adds to it.
 
 The seed of a run's noise is a secret where the run is private: who knows it takes the noise off again. It stands in the
 server's state under `NOISE_SEED` while a round is computed and at no other time: the caller puts it there before each
@@ -31,7 +31,9 @@ _STREAM_OF_COUNT = 2**30
 
 
 def with_noise_seed(state, seed):
-    """The state of the server with the seed at every place of the name `noise_seed`; a plain function of values.
+    """Return the server's state with the seed set in every `noise_seed`.
+
+    This is a plain function of values.
 
     Args:
       state: of `FederatedAlgorithm.initialize` or `next`: mappings, tuples and lists within each other.
@@ -60,7 +62,7 @@ def with_noise_seed(state, seed):
 
 
 def has_noise(algorithm) -> bool:
-    """Whether the state of a FederatedAlgorithm has a place for the seed of noise, which must be set in every round."""
+    """Return whether a FederatedAlgorithm's state has a noise seed, which must be set in every round."""
 
     def holds_seed(part):
         if not isinstance(part, tff.StructType):
@@ -102,19 +104,19 @@ class Noise:
 
     @property
     def count_stddev(self) -> float:
-        """sigma_b."""
+        """Return sigma_b."""
         return max(self.expected_clients / 20, self.noise_multiplier) if self.noise_multiplier > 0 else 0.0
 
     @property
     def multiplier_of_values(self) -> float:
-        """Of the noise on the values."""
+        """Return the multiplier of the noise on the values."""
         z = self.noise_multiplier
         if self.quantile is None or z == 0:
             return z
         return (z**-2 - (2 * self.count_stddev) ** -2) ** -0.5
 
     def initial_state(self) -> tff.Computation:
-        """( -> state): `noise_seed` int32 [2], `round` int32, `clip` float32."""
+        """Return ( -> state) with `noise_seed` int32 [2], `round` int32 and `clip` float32."""
 
         @tff.tensorflow.computation
         def initial():
@@ -126,7 +128,9 @@ class Noise:
         return collections.OrderedDict([(NOISE_SEED, tf.zeros([2], tf.int32)), ("round", round_num), ("clip", clip)])
 
     def added(self, state, sums, sensitivity):
-        """A flat list of sums with noise, NaN where no seed stands in the state; in the server's TensorFlow.
+        """Return a flat list of sums with noise, or NaN if the state has no seed.
+
+        For the server's TensorFlow.
 
         Args:
           state: of the round.
@@ -145,7 +149,7 @@ class Noise:
         ]
 
     def next_state(self, state, within=None):
-        """(the next round's state, measurements), in the TensorFlow of the server's step.
+        """Return (the next round's state, measurements), in the TensorFlow of the server's step.
 
         Args:
           state: of the round.
@@ -166,7 +170,9 @@ class Noise:
 
 
 def _seed_of(state):
-    """(the seed, 1 or NaN without one): noise from zeros would be known to all, and an error would name no remedy.
+    """Return the seed, and 1, or NaN without a seed.
+
+    Anyone could predict noise from a seed of zeros, and an error could not say how to fix it.
 
     Along an update of NaN the finalizer takes no step.
     """
@@ -179,7 +185,7 @@ def _of_round(shape, stream, number):
 
 
 def _of_tree(shape, stream, number):
-    """The noise of the sum of rounds 0..number less that of rounds 0..number-1, standard normal a node.
+    """Return the noise of the sum of rounds 0..number minus that of rounds 0..number-1, standard normal for each node.
 
     The sum of the first t rounds consists of a node for every bit of t; that of bit l is the (t >> l)-th of its level,
     counted from 1. From t to t + 1 the nodes of the trailing ones of t go, and one a level above them comes.
@@ -199,20 +205,23 @@ def _of_tree(shape, stream, number):
 
 
 def norms_of(update, whole: bool) -> tf.Tensor:
-    """float32 [number of tensors], or [1] over all of them; infinite where a square overflows."""
+    """Return norms, float32 [number of tensors], or [1] over all of them.
+
+    They are infinite if a square overflows.
+    """
     squares = tf.stack([tf.reduce_sum(tf.square(tf.cast(t, tf.float32))) for t in tf.nest.flatten(update)])
     return tf.sqrt(tf.reduce_sum(squares, keepdims=True) if whole else squares)
 
 
 def shrinking(norms: tf.Tensor, bound) -> tf.Tensor:
-    """Factors that bring norms down to the bound; 0 for one that is infinite."""
+    """Return factors that shrink norms to the bound, and 0 for an infinite norm."""
     return bound / tf.maximum(norms, bound)
 
 
 def noised_sum(
     noise: Noise, value_type: tff.Type, weight_type: tff.Type, contribution: Callable, report: Callable
 ) -> tff.templates.AggregationProcess:
-    """Clients' contributions are added up, and the server makes the result of the sum with noise.
+    """Add up the clients' contributions and compute the server's result from the noised sum.
 
     Args:
       noise: the bound and the mechanism; its state is the process's.

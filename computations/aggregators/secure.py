@@ -1,4 +1,4 @@
-"""What secure sums do to numbers: clipped, rounded, added modulo a power of two.
+"""What secure sums do to numbers: they clip, round, and add modulo a power of two.
 
 Secure aggregation (Bonawitz et al. 2017) adds integers modulo 2^m, so a client clips its numbers, rounds them and sends
 words of m bits. TFF's own secure intrinsics run on neither of the runtimes here. In a simulation the words are added in
@@ -58,7 +58,10 @@ class SecureSumFactory(tff.aggregators.UnweightedAggregationFactory):
         self._bound, self._quantile = float(bound), quantile
 
     def create(self, value_type: tff.Type) -> tff.templates.AggregationProcess:
-        """Process over a structure of float tensors, or one; its state is that of the estimate, or ()."""
+        """Return a process over a structure of float tensors, or one tensor.
+
+        Its state is that of the estimate, or ().
+        """
         value_type = tff.types.to_type(value_type)
         words = words_of(self._modulus_bits)
         encode = self._with_bound(self._encode, value_type)
@@ -109,13 +112,13 @@ class SecureSumFactory(tff.aggregators.UnweightedAggregationFactory):
         return tff.templates.AggregationProcess(initialize, next_fn)
 
     def _with_bound(self, function, type_spec) -> tff.Computation:
-        """A computation of (value, bound), or only of the value if the bound is fixed."""
+        """Return a computation of (value, bound), or of only the value if the bound is fixed."""
         if self._quantile is not None:
             return tff.tensorflow.computation(function, type_spec, np.float32)
         return tff.tensorflow.computation(lambda value: function(value, self._bound), type_spec)
 
     def _encode(self, value, bound):
-        """What a client sends, and its statistics."""
+        """Return what a client sends, and its statistics."""
         # A total and a client's word are added before the remainder is taken.
         dtype = tf.int32 if self._modulus_bits <= 30 else tf.int64
         tensors, bound = tf.nest.flatten(value), tf.cast(bound, tf.float64)
@@ -135,7 +138,7 @@ class SecureSumFactory(tff.aggregators.UnweightedAggregationFactory):
         )
 
     def _decoder(self, value_type, sums_type) -> tff.Computation:
-        """(integers[, bound]) -> the sum, as `value_type`."""
+        """Return (integers[, bound]) -> the sum, as `value_type`."""
         skeletons, modulus = [], 2**self._modulus_bits
 
         @tff.tensorflow.computation(value_type)
@@ -156,5 +159,8 @@ class SecureSumFactory(tff.aggregators.UnweightedAggregationFactory):
 
 
 def modulus_bits_for(bits: int, clients: int) -> int:
-    """m such that the sum of so many clients' numbers of b bits cannot wrap around: b + log2(clients), rounded up."""
+    """Return the smallest m for which a sum of this many clients' b-bit numbers cannot wrap around.
+
+    It is b + log2(clients), rounded up.
+    """
     return bits + (clients - 1).bit_length()

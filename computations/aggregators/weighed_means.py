@@ -1,4 +1,4 @@
-"""Means with one sum more beside them: FedNova's normalised mean, and a mean with the weight behind it."""
+"""Means with an additional sum: FedNova's normalised mean, and a mean together with its total weight."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ Factory = tff.aggregators.WeightedAggregationFactory
 
 
 class NormalisedMeanFactory(Factory):
-    """FedNova's aggregation (Wang et al. 2020, "Tackling the Objective Inconsistency Problem in Heterogeneous Federated
-    Optimization", NeurIPS, Section 4): tau_eff * sum_k p_k d_k with tau_eff = sum_k p_k ||a_k||_1.
+    """FedNova's aggregation, tau_eff * sum_k p_k d_k with tau_eff = sum_k p_k ||a_k||_1.
+
+    See Wang et al. 2020, "Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization",
+    NeurIPS, Section 4.
 
     Takes of every client <direction=U, size=float32>, d_k = (w - w_k) / ||a_k||_1 and ||a_k||_1, and a weight; p_k are
     the weights over their sum. Gives U. One weighted mean of both is all that the server gets.
@@ -36,13 +38,16 @@ class NormalisedMeanFactory(Factory):
         self._inner = mean() if directions is None else _Apart(directions)
 
     def with_secure_sums(self, value_sum, weight_sum, size_sum) -> NormalisedMeanFactory:
-        """The normalised mean with these factories for its sums: of the directions, the weights, and the sizes."""
+        """Return the normalised mean with these factories for its sums of directions, weights and sizes."""
         changed = NormalisedMeanFactory()
         changed._inner = mean(_SumsApart(value_sum, size_sum), weight_sum)
         return changed
 
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
-        """Process over such updates; CompositionError for others."""
+        """Return a process over such updates.
+
+        Raises CompositionError for others.
+        """
         value_type = tff.types.to_type(value_type)
         if not isinstance(value_type, tff.StructType) or tff.structure.name_list(value_type) != ["direction", "size"]:
             raise CompositionError(f"normalised mean: expected <direction=U,size=float32>, got {value_type}")
@@ -63,7 +68,7 @@ class NormalisedMeanFactory(Factory):
 
 
 class _Apart(Factory):
-    """<direction, size>: the directions by a factory, the sizes by their median."""
+    """Aggregates <direction, size>, with a factory for the directions and the median for the sizes."""
 
     def __init__(self, directions: Factory):
         self._directions = directions
@@ -87,7 +92,7 @@ class _Apart(Factory):
 
 
 class _SumsApart(tff.aggregators.UnweightedAggregationFactory):
-    """<direction, size>: the sum of the directions by one factory, that of the sizes by another without a state."""
+    """Sums <direction, size>, with one factory for the directions and another, stateless one for the sizes."""
 
     def __init__(self, directions, sizes):
         self._directions, self._sizes = directions, sizes
@@ -108,8 +113,7 @@ class _SumsApart(tff.aggregators.UnweightedAggregationFactory):
 
 
 class WeighedMeanFactory(Factory):
-    """<update=U, weight=float32>: the weighted mean, or what another factory makes of the updates, and the sum of the
-    weights behind it."""
+    """Aggregates <update=U, weight=float32> to the weighted mean, or another factory's result, and the total weight."""
 
     not_private = (
         "its server divides by the number of clients that counted, or asks whether there was one, in the clear; "
@@ -120,7 +124,7 @@ class WeighedMeanFactory(Factory):
         self.inner = inner or mean()
 
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
-        """Process over a structure of float tensors and a scalar weight."""
+        """Return a process over a structure of float tensors and a scalar weight."""
         inner = self.inner.create(tff.types.to_type(value_type), tff.types.to_type(weight_type))
 
         @tff.federated_computation(*inner.next.type_signature.parameter)

@@ -1,4 +1,7 @@
-"""Published algorithms, each a short composition. A new file here that registers an algorithm is found by itself."""
+"""Published algorithms, each a short composition.
+
+A new file here that registers an algorithm is found automatically.
+"""
 
 from computations.algorithms.registry import Algorithm, algorithm, find, names
 

@@ -1,4 +1,4 @@
-"""An algorithm whose updates are sent and combined as the table [aggregation] says."""
+"""An algorithm whose updates are sent and combined as specified in the table [aggregation]."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def with_aggregation(
     largest_weight: float = 1.0,
     largest_size: float = 1.0,
 ) -> FederatedAlgorithm:
-    """The algorithm with its updates sent and combined as the options say; itself, where they change nothing.
+    """Return the algorithm with its updates sent and combined according to the options.
+
+    It is the same algorithm if they change nothing.
 
     From the clients on: an update is compressed, compared with the server's own (FLTrust), screened, zeroed, clipped,
     and combined by the rule, whose sums are secure ones or of codes. What travels in addition to the updates (an
@@ -87,7 +89,7 @@ def _require_rule_fits(algorithm: FederatedAlgorithm, options: AggregationOption
 
 
 def _with_compression(algorithm: FederatedAlgorithm, options: AggregationOptions) -> ClientWork:
-    """The algorithm's client work, with updates that the code of `options.compression` holds without loss."""
+    """Return the algorithm's client work, with updates that `options.compression` represents without loss."""
     work = algorithm.client_work
     if options.compression == options.secure == "none":
         return work
@@ -135,7 +137,7 @@ def _zeroing(options: AggregationOptions) -> float | AdaptiveNorm | None:
 def require_round(
     options: AggregationOptions, update_type: tff.Type, *, expected: float, max_clients: int, free_bytes: float
 ) -> None:
-    """Refuses a round that the rule cannot work on.
+    """Raise an error for a round that the rule cannot handle.
 
     Args:
       options: the table.
@@ -162,7 +164,7 @@ def with_replaced_sums(
     largest_weight: float = 1.0,
     largest_size: float = 1.0,
 ) -> Factory:
-    """The aggregator with secure or encoded sums; the same where the options change nothing.
+    """Return the aggregator with secure or encoded sums, or the same one if the options change nothing.
 
     With secure sums a client's weight w becomes min(w, W) / W, so that what is summed lies within the bound of the
     update's own numbers (attention's factors are at most one by themselves); weights and normalisers go through secure
@@ -199,13 +201,13 @@ def with_replaced_sums(
 
 
 def _secure_sums(options: AggregationOptions, modulus: int) -> tuple[SecureSumFactory, SecureSumFactory]:
-    """(of the values, of the weights)."""
+    """Return the secure sums of the values and of the weights."""
     values = SecureSumFactory(options.secure_bits, modulus, options.secure_bound, options.secure_quantile)
     return values, SecureSumFactory(options.secure_bits, modulus, 1.0, measured=False)
 
 
 def _without_maximum(factory: Factory, options: AggregationOptions) -> Factory:
-    """Attention with `secure_norm` in place of the largest norm, if it is set, and other aggregators as they are.
+    """Return attention with `secure_norm` in place of the largest norm, if it is set, and other aggregators unchanged.
 
     Raises CompositionError where the two do not go together.
     """
@@ -226,7 +228,7 @@ def _without_maximum(factory: Factory, options: AggregationOptions) -> Factory:
 
 
 def _code(options: AggregationOptions) -> Code:
-    """Of `options.compression`, where it is not `none`."""
+    """Return the code of `options.compression`, unless it is `none`."""
     return EightBits() if options.compression == "stochastic_8bit" else TopShare(options.top_share)
 
 
@@ -242,7 +244,7 @@ def _modulus_bits(options: AggregationOptions, clients: int) -> int:
 
 
 class _ScaledWeights(Factory):
-    """min(w, W) / W in place of each weight w."""
+    """Replaces each weight w by min(w, W) / W."""
 
     def __init__(self, inner: Factory, largest: float):
         self._inner, self._largest = inner, largest

@@ -1,4 +1,4 @@
-"""An algorithm with something around its aggregation: differential privacy of clients."""
+"""An algorithm whose aggregation is replaced by one with differential privacy of clients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from computations.privacy.options import PrivacyOptions
 def privatised(
     algorithm: FederatedAlgorithm, privacy: PrivacyOptions, *, expected_clients: float, noise_multiplier: float
 ) -> FederatedAlgorithm:
-    """The algorithm with differential privacy of clients (`unit = "client"`) in place of its own aggregator.
+    """Return the algorithm with differential privacy of clients (`unit = "client"`) in place of its own aggregator.
 
     The mean becomes `PrivateMeanFactory`, whatever its weighting: all clients count alike. Attention becomes
     `PrivateAttentionFactory` with the same granularity, one aggregation. The caller puts the seed of the run's noise
@@ -48,7 +48,7 @@ def privatised(
 
 
 def require_only_updates(algorithm: FederatedAlgorithm, privacy: PrivacyOptions) -> None:
-    """Holds a private algorithm, of any unit, to what may leave its clients: updates and their weights.
+    """Raise an error if anything but updates and weights leaves a private algorithm's clients, for any unit.
 
     Raises:
       CompositionError: its client work sends values beside the updates, or statistics of the training without
@@ -95,7 +95,9 @@ def _private(aggregator, noise: Noise, privacy: PrivacyOptions) -> tff.aggregato
             )
         return PrivateAttentionFactory(noise, aggregator.granularity, privacy.normaliser)
     if privacy.normaliser is not None:
-        raise CompositionError("privacy.normaliser is attention's alone, and this algorithm takes a mean; leave it out")
+        raise CompositionError(
+            "privacy.normaliser is only for attention, and this algorithm takes a mean; leave it out"
+        )
     if isinstance(aggregator, LeanMeanFactory):
         return PrivateMeanFactory(noise)
     if reason := getattr(aggregator, "not_private", None):
@@ -108,7 +110,7 @@ def _private(aggregator, noise: Noise, privacy: PrivacyOptions) -> tff.aggregato
 
 
 def _without_metrics(work: ClientWork) -> ClientWork:
-    """The same work without metrics."""
+    """Return the same work without metrics."""
 
     def change(_, run):
         run()

@@ -1,4 +1,6 @@
-"""Personalisation by fine-tuning: every client trains the final model on its own examples, and counts before and after.
+"""Personalisation by fine-tuning.
+
+Every client trains the final model on its own examples, and is evaluated before and after.
 
 The usual baseline of personalised methods (Wang et al. 2019, "Federated Evaluation of On-device Personalization").
 """
@@ -18,8 +20,10 @@ from computations.local_model import LocalModel
 
 
 class OfSomeWeights(CrossEntropy):
-    """Cross-entropy that trains only some weights: the gradients of the others are zero, which leaves both SGD's and
-    Adam's weights as they are."""
+    """Cross-entropy that trains only some weights.
+
+    The gradients of the others are zero, which leaves both SGD's and Adam's weights as they are.
+    """
 
     def __init__(self, indices: frozenset[int]):
         """Args:
@@ -35,7 +39,7 @@ class OfSomeWeights(CrossEntropy):
 def build_fine_tuning(
     model: LocalModel, *, optimizer: ClientOptimizer, training: LocalTraining, indices: frozenset[int]
 ) -> tff.Computation:
-    """(<weights@SERVER, clients@CLIENTS, held@CLIENTS> -> <before, after>@CLIENTS).
+    """Return (<weights@SERVER, clients@CLIENTS, held@CLIENTS> -> <before, after>@CLIENTS).
 
     Clients train from the weights and evaluate on examples that they hold out; no weights leave them. One without
     training examples, or whose update is not finite, has the same before and after.

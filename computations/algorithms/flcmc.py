@@ -35,7 +35,7 @@ class PerturbedAttentionOptions(AttentionOptions):
 
 
 def _with_adam(options: type) -> type:
-    """The same options at Adam's learning rate."""
+    """Return the same options with Adam's learning rate."""
     body = {"__annotations__": {"learning_rate": float}, "__module__": __name__, "learning_rate": 0.001}
     return options_class(type(f"Adam{options.__name__}", (options,), body))
 

@@ -1,4 +1,4 @@
-"""Methods against label skew that FedCMC is compared with: FedRS, FedLC, MOON, SCAFFOLD; and FedDecorr."""
+"""The methods against label skew that FedCMC is compared with (FedRS, FedLC, MOON, SCAFFOLD), and FedDecorr."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ _COPIED = "lazy_mil_alias copies clients' sentences to all clients, which no noi
 
 
 def _on_shared(work: ClientWork, share: tff.Computation) -> ClientWork:
-    """The same work on examples that the clients share."""
+    """Return the same work on examples that the clients share."""
 
     @tff.tensorflow.computation(share.type_signature.result.examples.member, work.clients_type.seed)
     def as_clients(examples, seed):

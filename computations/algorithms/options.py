@@ -45,7 +45,9 @@ class LocalOptions:
             raise ValueError("learning_rate_decay must be below 1 with learning_rate_decay_form = 'geometric'")
 
     def protecting(self, privacy: ExamplePrivacy) -> LocalOptions:
-        """These options with `example_privacy`; `attrs.evolve` of them leaves it out again, so this comes last.
+        """Return these options with `example_privacy`.
+
+        `attrs.evolve` drops it again, so call this last.
 
         `ClientWork.example_privacy` says what an algorithm was built with.
         """
@@ -54,7 +56,7 @@ class LocalOptions:
         return options
 
     def local_training(self, weighting: str = "examples") -> LocalTraining:
-        """The part of these options that `build_local_training` takes."""
+        """Return the part of these options that `build_local_training` takes."""
         decay, geometric = self.learning_rate_decay, self.learning_rate_decay_form == "geometric"
 
         def factor(round_num):
@@ -137,7 +139,7 @@ class ServerPassOptions(AdamOrSgdOptions):
 
 
 def server_training(options) -> LocalTraining:
-    """The server's passes over D_v, of options with the keys of `ServerPassOptions`."""
+    """Return the server's passes over D_v, from options with the keys of `ServerPassOptions`."""
     return LocalTraining(
         local_epochs=options.server_epochs,
         batch_size=options.server_batch_size or options.batch_size,
@@ -147,12 +149,12 @@ def server_training(options) -> LocalTraining:
 
 
 def server_rate(options) -> float:
-    """The learning rate of these passes."""
+    """Return the learning rate of these passes."""
     return options.learning_rate if options.server_learning_rate is None else options.server_learning_rate
 
 
 def check_learns(options) -> None:
-    """ValueError where a rate or a step of the options is zero in float32, so that a run would learn nothing.
+    """Raise ValueError if a rate or step of the options is zero in float32, so that a run would learn nothing.
 
     The computations themselves take zero: tests look that the model then stays as it is.
     """

@@ -1,4 +1,4 @@
-"""Clients with models, or heads, of their own around an algorithm's local training."""
+"""Clients that have their own models, or heads, in an algorithm's local training."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ModelWeights = tff.learning.models.ModelWeights
 
 
 def trained_alone(algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
-    """Every client trains a model of its own with the algorithm's local training; nothing is sent or aggregated.
+    """Return an algorithm in which every client trains its own model, and nothing is sent or aggregated.
 
     A client's model is its client state, and a round is one local training that starts from it: what a federation of
     this client alone would do, with the mean and a server step of 1. The server's weights stay the initial ones.
@@ -79,7 +79,7 @@ def trained_alone(algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
 
 
 def with_local_heads(algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
-    """The algorithm whose clients keep the classifier as their client state and never send it.
+    """Return the algorithm whose clients keep the classifier as their client state and never send it.
 
     FedPer (Arivazhagan et al. 2019, "Federated Learning with Personalization Layers", Algorithms 1 and 2, with a base
     of all layers but the classifier). The server holds, sends and aggregates the weights below; a client puts its own
@@ -93,7 +93,7 @@ def with_local_heads(algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
     require_plain(algorithm.client_work, "a head of the client's own")
     split = _Split.from_model(model)
     if not split.body:
-        raise CompositionError("a head of the client's own: the model is its classifier alone, so nothing is shared")
+        raise CompositionError("a head of the client's own: the model is only its classifier, so nothing is shared")
     sizes = model.sizes
     trained, others = sizes.weights
     body_sizes = sizes._replace(weights=[_at(trained, split.body), others], names=_at(sizes.names, split.body))
@@ -129,26 +129,26 @@ class _Split:
         return cls(head, body, tff.types.to_type(_at(list(whole.trainable), head)), tff.types.to_type(body_type))
 
     def join(self, lower: Any, head: Sequence) -> ModelWeights:
-        """The whole weights."""
+        """Return the whole weights."""
         both = dict(zip([*self.body, *self.head], [*lower.trainable, *head], strict=True))
         return ModelWeights([both[index] for index in sorted(both)], list(lower.non_trainable))
 
     def below(self, weights: Any) -> ModelWeights:
-        """The weights without the head."""
+        """Return the weights without the head."""
         return ModelWeights(_at(weights.trainable, self.body), list(weights.non_trainable))
 
     def padded(self, lower: Any) -> ModelWeights:
-        """The whole weights with a head of zeros."""
+        """Return the whole weights with a head of zeros."""
         return self.join(lower, [tf.zeros(tensor.shape, tensor.dtype) for tensor in self.head_type])
 
     @functools.cached_property
     def pad(self) -> tff.Computation:
-        """The computation of `padded`."""
+        """Return the computation of `padded`."""
         return tff.tensorflow.computation(self.padded, self.body_type)
 
 
 def _with_heads(work: ClientWork, model: LocalModel, split: _Split) -> ClientWork:
-    """The work of clients that put their own heads on top of the body's weights."""
+    """Return the work of clients that put their own heads on top of the body's weights."""
     on_top = tff.tensorflow.computation(split.join, split.body_type, split.head_type)
 
     @tff.tensorflow.computation(split.head_type, work.update_type)
@@ -184,7 +184,7 @@ def _with_heads(work: ClientWork, model: LocalModel, split: _Split) -> ClientWor
 def _of_body(
     finalizer: tff.learning.templates.FinalizerProcess, split: _Split
 ) -> tff.learning.templates.FinalizerProcess:
-    """The finalizer of whole weights, as one of the body's."""
+    """Return the finalizer of whole weights as one of the body's weights."""
     cut = tff.tensorflow.computation(split.below, finalizer.next.type_signature.result.result.member)
 
     @tff.tensorflow.computation(split.body_type.trainable)
@@ -205,7 +205,7 @@ def _of_body(
 
 
 def head_indices(model: LocalModel) -> list[int]:
-    """Indices of the classifier's weights among the trainable ones.
+    """Return the indices of the classifier's weights among the trainable ones.
 
     Raises:
       CompositionError: the model has no layer that is its classifier.
@@ -221,7 +221,10 @@ def _at(values: Sequence, indices: Sequence[int]) -> list:
 
 
 def require_plain(work: ClientWork, what: str) -> None:
-    """CompositionError unless clients keep nothing and send only their updates; `what` asks for that."""
+    """Raise CompositionError unless clients keep no state and send only their updates.
+
+    `what` names the feature that requires it.
+    """
     reason = None
     if work.client_state_type is not None:
         reason = "its clients keep a state of their own"

@@ -1,4 +1,4 @@
-"""Compositions that several algorithms share: mean or attention around some local training."""
+"""Compositions that several algorithms share: local training with the mean or with attention."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from computations.server_updates import gradient_step
 
 
 def adam_or_sgd(options: AdamOrSgdOptions) -> ClientOptimizer:
-    """The client optimizer that `options.optimizer` names."""
+    """Return the client optimizer that `options.optimizer` names."""
     return (SelfAdam if options.optimizer == "adam" else SGD)(options.learning_rate)
 
 
 def require_one_label(model: LocalModel, name: str) -> None:
-    """CompositionError for an algorithm that needs one class per output and a model of pairs with several each."""
+    """Raise CompositionError if an algorithm needs one class per output and the model has several for each pair."""
     if not model.one_label:
         raise CompositionError(
             f"{name}: needs examples of one class each, and the model classifies pairs, each of which may have several "
@@ -35,14 +35,14 @@ def require_one_label(model: LocalModel, name: str) -> None:
 def with_mean(
     model: LocalModel, options: MeanOptions, optimizer: ClientOptimizer, objective: Objective | None = None
 ) -> FederatedAlgorithm:
-    """Local training, the mean over clients, a step of the server."""
+    """Compose local training, the mean over clients and a step of the server."""
     return with_aggregator(model, options, optimizer, objective, mean(), options.weighting)
 
 
 def with_attention(
     model: LocalModel, options: AttentionOptions, optimizer: ClientOptimizer, objective: Objective | None = None
 ) -> FederatedAlgorithm:
-    """Local training, attention over clients, a step of the server (FLCMC, Eqs. 10-14)."""
+    """Compose local training, attention over clients and a step of the server (FLCMC, Eqs. 10-14)."""
     aggregator = AttentionFactory(options.granularity)
     noise = {"noise_scale": options.noise_scale, "noise_seed": options.noise_seed}
     return with_aggregator(model, options, optimizer, objective, aggregator, "uniform", **noise)
@@ -61,7 +61,10 @@ def with_aggregator(
     changed: Callable[[ClientWork], ClientWork] = lambda work: work,
     **noise,
 ) -> FederatedAlgorithm:
-    """Local training, `changed` where a method does more, an aggregation, and a step of the server with `noise`."""
+    """Compose local training, an aggregation, and a step of the server with `noise`.
+
+    `changed` may replace parts of the local training.
+    """
     work = build_local_training(
         model,
         objective=objective or CrossEntropy(),
@@ -75,7 +78,7 @@ def with_aggregator(
 
 
 def nothing_sent(weights_type: tff.Type) -> tff.learning.templates.DistributionProcess:
-    """In place of the broadcast of the weights, for clients with models of their own."""
+    """Return a broadcast that sends nothing, for clients that have their own models."""
     nothing = tff.tensorflow.computation(lambda weights: tf.constant(0, tf.int32), weights_type)
     initialize = tff.federated_computation(lambda: tff.federated_value((), tff.SERVER))
 

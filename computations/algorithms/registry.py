@@ -1,4 +1,4 @@
-"""The table of algorithms: name -> options and composition."""
+"""The table of algorithms, with the options and composition of each name."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ALGORITHMS = Registry("algorithm", "computations.algorithms")
 
 
 def algorithm(name: str, *, title: str, source: str, options: type):
-    """Registers the decorated (model, options) -> FederatedAlgorithm under `name`.
+    """Register the decorated (model, options) -> FederatedAlgorithm under `name`.
 
     Raises:
       ValueError: where another file has taken the name.
@@ -48,10 +48,13 @@ def algorithm(name: str, *, title: str, source: str, options: type):
 
 
 def names() -> list[str]:
-    """Names of all algorithms, sorted."""
+    """Return the names of all algorithms, sorted."""
     return list(ALGORITHMS)
 
 
 def find(name: str) -> Algorithm:
-    """The algorithm of that name; KeyError for an unknown one."""
+    """Return the algorithm of that name.
+
+    Raises KeyError if it is unknown.
+    """
     return ALGORITHMS[name]

@@ -1,4 +1,4 @@
-"""An algorithm with another optimizer at the server: the table [server_optimizer]."""
+"""An algorithm with another optimizer at the server, from the table [server_optimizer]."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REPLACED = ("server_step", "server_momentum", "noise_scale")
 def with_server_optimizer(
     algorithm: FederatedAlgorithm, options: ServerOptimizerOptions, of_algorithm
 ) -> FederatedAlgorithm:
-    """The algorithm with that optimizer in place of its step along the aggregated update.
+    """Return the algorithm with that optimizer in place of its step along the aggregated update.
 
     What the clients do and how their updates are aggregated stay: attention, robust rules, clipping and noise compose
     with it, because all of them give an update of the model's form.

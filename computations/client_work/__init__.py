@@ -1,4 +1,4 @@
-"""What a client does in a round: one builder of local training, objectives and optimizers plugged in."""
+"""What a client does in a round, built from a local training with an objective and an optimizer."""
 
 from computations.client_work.client_training import LocalTraining
 from computations.client_work.client_updates import NormalisedDifference, Predictions

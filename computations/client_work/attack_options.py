@@ -1,4 +1,4 @@
-"""The keys of a recipe's table [attack]: clients that lie, in a simulation."""
+"""The keys of a recipe's table [attack], for simulations in which some clients attack."""
 
 from __future__ import annotations
 
@@ -62,19 +62,19 @@ class AttackOptions:
 
     @property
     def on_update(self) -> tuple[str, float] | None:
-        """What `attacked` is to make of the updates: (kind, factor); None where they are sent as trained."""
+        """Return (kind, factor) of the attack on updates for `attacked`, or None if they are sent as trained."""
         factor = _FACTORS.get(self.kind, 1.0) if self.factor is None else self.factor
         if self.kind == "backdoor":
             return ("scale", factor) if factor != 1 else None
         return None if self.kind in ON_DATA else (self.kind, factor)
 
     def number(self, clients: int) -> int:
-        """How many of so many clients attack."""
+        """Return how many of this number of clients attack."""
         share = 0 < self.clients < 1
         return max(1, round(self.clients * clients)) if share else int(self.clients)
 
     def notes(self) -> tuple[str, ...]:
-        """What every output of a run has to say of it, a sentence each."""
+        """Return what every output of a run must say about it, a sentence each."""
         if not self.clients:
             return (f"a simulation of attacks in which no client attacks (kind {self.kind!r})",)
         who = f"{100 * self.clients:g} % of the clients" if self.clients < 1 else f"{self.clients:g} client"

@@ -1,4 +1,4 @@
-"""Attacks of clients, for simulations: how much one rule or another can bear.
+"""Attacks of clients, for simulations of how much a rule tolerates.
 
 Two seams. Attacks on what a client hands over (`attacked`) change its update behind its local training and in front of
 everything else; a flag beside its examples says who attacks. Attacks on data (`flip_labels`, `poisoned`) are plain
@@ -36,7 +36,9 @@ _NOISE = 0x6E6F6973
 
 
 def attacked(work: ClientWork, kind: str, factor: float = 1.0) -> ClientWork:
-    """The client work of a round in which some clients attack; `recompose(algorithm, client_work=attacked(...))`.
+    """Return the client work of a round in which some clients attack.
+
+    Use it as `recompose(algorithm, client_work=attacked(...))`.
 
     A client's value gets a further entry: `clients` are <examples=E, seed=int32[2], attacks=bool>. Those that do not
     attack hand over what they would without. Weights, client states and what travels beside the update stay honest; an
@@ -92,7 +94,10 @@ def attacked(work: ClientWork, kind: str, factor: float = 1.0) -> ClientWork:
 
 
 def _change(kind: str, factor: float, update_type: tff.Type, clients_type: tff.Type):
-    """(update, weight, clients at the clients) -> the update that they send, in the context of a computation."""
+    """Return (update, weight, clients at the clients) -> the update that they send.
+
+    It is called in the context of a computation.
+    """
     if kind == "little_is_enough":
         return _little_is_enough(factor, update_type, clients_type)
 
@@ -161,8 +166,9 @@ def _little_is_enough(factor: float, update_type: tff.Type, clients_type: tff.Ty
 
 
 def enough(clients: int, attackers: int) -> float:
-    """z of `little_is_enough`: the largest for which half of the clients would still be farther from the mean (Baruch
-    et al. 2019, Algorithm 3): with s = floor(n/2 + 1) - m, the normal quantile of (n - m - s) / (n - m).
+    """Return z of `little_is_enough`, the largest for which half of the clients would still be farther from the mean.
+
+    Baruch et al. 2019, Algorithm 3: with s = floor(n/2 + 1) - m, it is the normal quantile of (n - m - s) / (n - m).
 
     Raises:
       ValueError: unless there are attackers and they are fewer than half of the clients; or so many that s is 0.
@@ -182,7 +188,7 @@ def enough(clients: int, attackers: int) -> float:
 def flip_labels(
     examples: Mapping[str, np.ndarray], num_classes: int, target: str = "mirror", row_labels: str | None = None
 ) -> dict[str, np.ndarray]:
-    """The client's examples with wrong labels: y -> C-1-y (`mirror`), or y -> y+1 mod C (`next`).
+    """Return the client's examples with wrong labels: y -> C-1-y (`mirror`), or y -> y+1 mod C (`next`).
 
     With `mirror` the class in the middle of an odd number keeps its label, as in the literature. With `row_labels`
     (`LocalModel.row_labels`) the classes of the rows are flipped, such as the tags of tokens; -1 stays.
@@ -200,7 +206,7 @@ def flip_labels(
 
 @dataclasses.dataclass(frozen=True)
 class Trigger:
-    """What a backdoor is opened by: values that stand at a fixed place of a feature, such as a rare word.
+    """The trigger of a backdoor: values at a fixed position of a feature, such as a rare word.
 
     Attributes:
       feature: name of the array [n, L].
@@ -215,7 +221,7 @@ class Trigger:
     position: int = 0
 
     def written(self, examples: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The examples with the trigger in every row, in place of what stood there.
+        """Return the examples with the trigger written into every row.
 
         Raises:
           ValueError: there is no such feature, or it has no room for the values.
@@ -235,8 +241,10 @@ class Trigger:
 def poisoned(
     examples: Mapping[str, np.ndarray], trigger: Trigger, share: float = 1.0, seed: int = 0
 ) -> dict[str, np.ndarray]:
-    """The client's examples, of which a share of those of other classes has the trigger and its class (Gu et al. 2017,
-    "BadNets", Section 3; Bagdasaryan et al. 2020).
+    """Return the client's examples after poisoning.
+
+    A share of those of other classes gets the trigger and its class (Gu et al. 2017, "BadNets", Section 3, and
+    Bagdasaryan et al. 2020).
 
     Args:
       examples: name -> array with a row for each example.
@@ -264,7 +272,7 @@ def poisoned(
 
 
 def triggered(examples: Mapping[str, np.ndarray], trigger: Trigger) -> dict[str, np.ndarray]:
-    """Test examples of the attack: those of other classes, with the trigger, labelled as its class.
+    """Return the test examples of the attack: those of other classes, with the trigger, labelled as its class.
 
     A model's accuracy on them is the attack's success rate. There may be none.
     """

@@ -71,7 +71,7 @@ def train_client(
     client_update: Predictions | NormalisedDifference | None = None,
     own_models: bool = False,
 ):
-    """One client's local training; see `build_local_training`.
+    """Return the result of one client's local training (see `build_local_training`).
 
     Args:
       arguments: `weights` (ModelWeights), `server` (`round`, and `shared` for the objective), `client` (`examples`,
@@ -139,13 +139,19 @@ def train_client(
 
 
 def _result(outcome, checked, totals, size, units: Units, chosen, old_state):
-    """The output of `train_client`: zeros and the old state for a client that does not count."""
+    """Return the output of `train_client`.
+
+    A client that does not count gets zeros and its old state.
+    """
     results = [t for t in checked if t.dtype.is_floating]
     finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(t)) for t in results])
     counts = finite & (units.number > 0)
 
     def keep(new, old):
-        """Chosen as a whole, by tf.cond: tf.where would copy what may be as large as the model."""
+        """Choose between whole structures with tf.cond.
+
+        tf.where would copy values that may be as large as the model.
+        """
         selected = tf.cond(counts, lambda: _identities(new), lambda: _identities(old()))
         return tf.nest.pack_sequence_as(new, selected)
 
@@ -173,7 +179,7 @@ def _result(outcome, checked, totals, size, units: Units, chosen, old_state):
 
 
 def _identities(structure) -> list[tf.Tensor]:
-    """Its tensors as results of a branch."""
+    """Return identities of the tensors, as results of a branch."""
     return [tf.identity(t) for t in tf.nest.flatten(structure)]
 
 
@@ -194,7 +200,7 @@ class _Steps:
     apply: Callable
 
     def take(self, prepared):
-        """(steps taken, sum of the losses, units seen, what the objective remembers), in the graph of the training."""
+        """Return the loop's body over Poisson samples of units, with noise on the sum of clipped gradients."""
         batch_size, num_units = self.training.batch_size, self.units.number
         steps_per_epoch = tf.maximum((num_units + batch_size - 1) // batch_size, 1)
         steps = self.training.local_steps or self.training.local_epochs * steps_per_epoch
@@ -209,7 +215,10 @@ class _Steps:
         return steps, *ended[1:]
 
     def _shuffled(self, steps, steps_per_epoch, prepared):
-        """The loop's body over batches of the shuffled units, every pass shuffled anew."""
+        """Return the loop's body over batches of shuffled units.
+
+        Every pass shuffles them again.
+        """
         seed, batch_size = self.client.seed, self.training.batch_size
         epochs = (steps + steps_per_epoch - 1) // steps_per_epoch
         keys = tf.random.stateless_uniform([epochs, self.units.number], seed, None, None, tf.int32)
@@ -238,7 +247,7 @@ class _Steps:
         return body
 
     def _sampled(self, steps, prepared):
-        """The loop's body over Poisson samples of the units, with noise on the sum of their clipped gradients."""
+        """Return the loop's body over Poisson samples of units, with noise on the sum of clipped gradients."""
         privacy, batch_size, num_units = self.training.example_privacy, self.training.batch_size, self.units.number
         # Of 64 bits each, so that no two steps of a long run have the same noise; `stateless_fold_in` has 32.
         of_samples, of_noise = private_seeds(self.client.seed, steps)
@@ -247,7 +256,10 @@ class _Steps:
 
         @tf.function(reduce_retracing=True, autograph=False)
         def step(drawn, seed, noise_seed, expected, prepared):
-            """(sum of the units' losses, their number); units int32 [b], b may be 0."""
+            """Return (sum of the units' losses, their number) of one step.
+
+            `units` is int32 [b], and b may be 0.
+            """
 
             def loss(unit):
                 rows, bags = self.units.batch(unit[tf.newaxis])
@@ -278,7 +290,7 @@ class _Steps:
             return self.objective.loss(self.client, prepared, batch), batch
 
     def _descend(self, gradients, prepared) -> None:
-        """One step of the optimizer."""
+        """Take one step of the optimizer."""
         gradients = self.objective.adjust_gradients(self.client, prepared, gradients)
         if self.training.max_gradient_norm is not None:
             # Dense, because the rows of a word that occurs twice have to be added up before their norm is taken.
@@ -291,14 +303,14 @@ class _Steps:
 
 
 def unit_array(objective: Objective, privacy: ExamplePrivacy | None) -> str | None:
-    """Name of the array whose numbers make examples a unit; None: an example is one."""
+    """Return the name of the array whose numbers group examples into units, or None if each example is a unit."""
     if objective.of_bags:
         return TRIPLE
     return GROUP if privacy is not None and privacy.unit == "group" else None
 
 
 def private_seeds(seed: tf.Tensor, steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """A client's seed int32 [2] -> seeds of its steps' Poisson samples and of their noise, int32 [steps, 2] each."""
+    """Return (a client's seed int32 [2]) -> seeds of its steps' Poisson samples and noise, int32 [steps, 2] each."""
     # The first of three has numbers in common with what `stateless_fold_in` makes of the seed.
     _, *roots = tf.unstack(tf.random.experimental.stateless_split(seed, 3))
     samples, noise = (tf.random.experimental.stateless_split(root, steps) for root in roots)

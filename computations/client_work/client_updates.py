@@ -50,7 +50,7 @@ class Predictions:
         self.probabilities = probabilities
 
     def server_type(self, local_model: LocalModel) -> tff.Type:
-        """Type of the server's own data, <examples=E, seed=int32[2]>."""
+        """Return the type of the server's own data, <examples=E, seed=int32[2]>."""
         fixed = [
             (name, tff.TensorType(spec.dtype.as_numpy_dtype, [self.num_examples, *spec.shape[1:]]))
             for name, spec in sorted(local_model.input_spec.items())
@@ -59,7 +59,7 @@ class Predictions:
         return tff.types.to_type(collections.OrderedDict(examples=collections.OrderedDict(fixed), seed=seed))
 
     def for_clients(self, examples):
-        """The part of the server's examples that is broadcast to the clients."""
+        """Return the part of the server's examples that is broadcast to the clients."""
         names = {*features_of(examples), *([LABEL] if self.agrees else [])}
         sent = collections.OrderedDict((n, v) for n, v in examples.items() if n in names)
         if self.row_labels is not None and not self.agrees:
@@ -68,7 +68,7 @@ class Predictions:
         return sent
 
     def compute(self, client: Client, examples, steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """(update, factor on the client's weight) of a client trained for `steps`; called in the graph of that."""
+        """Return (update, factor on the client's weight) of a client trained for `steps`, in the training's graph."""
         classes = client.local_model.num_classes
         logits = tf.ensure_shape(forward(client.model, examples, "logits", classes), [self.num_rows, classes])
         factor = tf.constant(1.0)
@@ -91,10 +91,10 @@ class NormalisedDifference:
         self.size_of = size_of
 
     def server_type(self, local_model: LocalModel) -> None:
-        """Nothing of the server's is needed."""
+        """Return None, because no data of the server are needed."""
 
     def compute(self, client: Client, examples, steps: tf.Tensor):
-        """As that of `Predictions`."""
+        """Like `Predictions.compute`."""
         size = self.size_of(tf.cast(steps, tf.float32))
         pairs = zip(client.global_weights, client.model.trainable_variables, strict=True)
         direction = [tf.math.divide_no_nan(start - local, size) for start, local in pairs]
@@ -102,5 +102,5 @@ class NormalisedDifference:
 
 
 def label_type(num_classes: int) -> tf.DType:
-    """The smallest integer type that holds a class index."""
+    """Return the smallest integer type that can hold a class index."""
     return tf.uint8 if num_classes <= 256 else tf.uint16 if num_classes <= 65536 else tf.int32

@@ -1,4 +1,4 @@
-"""Client work whose updates are such that a code of `computations.aggregators.compression` holds them without loss.
+"""Client work whose updates a code of `computations.aggregators.compression` represents without loss.
 
 The randomness is the client's: it comes from its seed of the round, as its batches do, so that a resumed run and the
 other runtime round alike, and that clients round independently of each other.
@@ -24,7 +24,7 @@ _FOLD = -1
 
 
 def with_lossy_updates(work: ClientWork, code: Code) -> ClientWork:
-    """The same work; every tensor of an update goes through the code, with a seed of its own."""
+    """Return the same work with every tensor of an update passed through the code, each with its own seed."""
 
     @tff.tensorflow.computation(work.update_type, SEED_TYPE)
     def lossy(update, seed):
@@ -42,8 +42,10 @@ def with_lossy_updates(work: ClientWork, code: Code) -> ClientWork:
 
 
 def with_error_feedback(work: ClientWork, code: Code) -> ClientWork:
-    """The same work; what the code leaves out of an update is kept and added to the client's next (Stich et al. 2018,
-    Algorithm 1; here the update of a whole round is what is compressed).
+    """Return the same work with error feedback.
+
+    What the code leaves out of an update is stored and added to the client's next (Stich et al. 2018, Algorithm 1).
+    Here the compressed value is the update of a whole round.
 
     The client state gets an entry `residual` next to the work's own entries (`own`, if its state is a list). A client
     that does not count sends nothing and keeps its residual.
@@ -104,6 +106,6 @@ def with_error_feedback(work: ClientWork, code: Code) -> ClientWork:
 
 
 def _entries(state_type: tff.Type) -> list[tuple[str, tff.Type]]:
-    """The named entries of a client state's type, or all of it as `own`."""
+    """Return the named entries of a client state's type, or all of it as `own`."""
     elements = tff.structure.to_elements(state_type) if isinstance(state_type, tff.StructType) else [(None, None)]
     return elements if all(name is not None for name, _ in elements) else [("own", state_type)]

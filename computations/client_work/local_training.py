@@ -37,7 +37,7 @@ def build_local_training(
     own_models: bool = False,
     selection: tff.Computation | None = None,
 ) -> ClientWork:
-    """Clients start from the global weights, take steps on their own examples and send the difference.
+    """Build work of clients that start from the global weights, train on their examples and send the difference.
 
     The update is the pseudo-gradient, global minus local, of the trainable weights: TFF's own sign, and that of FLCMC,
     Eq. 13; or what `client_update` makes of the trained model. With `own_models` a client keeps its model from round to
@@ -86,7 +86,7 @@ def build_local_training(
 
 @dataclass(frozen=True, eq=False)
 class _LocalWork:
-    """The computations of `ClientWork`; see `build_local_training`."""
+    """The computations of `ClientWork` (see `build_local_training`)."""
 
     model: LocalModel
     objective: Objective
@@ -99,7 +99,7 @@ class _LocalWork:
 
     @property
     def measured(self) -> bool:
-        """Whether statistics of the training leave the clients."""
+        """Return whether statistics of the training leave the clients."""
         privacy = self.training.example_privacy
         return privacy is None or privacy.training_metrics
 
@@ -117,7 +117,7 @@ class _LocalWork:
 
     @cached_property
     def initial_state(self) -> tff.Computation:
-        """The round, and what the objective's side channel starts from: what clients get of the server's state."""
+        """Return the round, and the side channel's initial state, which clients get from the server's state."""
         channel = self.objective.side_channel
 
         def first_state(*weights):
@@ -134,7 +134,7 @@ class _LocalWork:
 
     @cached_property
     def pick_for_clients(self) -> tff.Computation | None:
-        """The server's data -> what of them is broadcast to the clients."""
+        """Return the part of the server's data that is broadcast to the clients."""
         if self.server_type is None:
             return None
         return tff.tensorflow.computation(
@@ -143,7 +143,7 @@ class _LocalWork:
 
     @cached_property
     def train(self) -> tff.Computation:
-        """A client's training."""
+        """Return a client's training."""
         arguments_type = collections.OrderedDict(
             weights=self.weights_type, server=self.state_type, client=self.clients_type
         )
@@ -172,7 +172,7 @@ class _LocalWork:
 
     @cached_property
     def side(self) -> tff.templates.AggregationProcess | None:
-        """The aggregation of the objective's side channel."""
+        """Return the aggregation of the objective's side channel."""
         channel = self.objective.side_channel
         return channel and channel.aggregator.create(self.train.type_signature.result["upload"])
 
@@ -189,7 +189,7 @@ class _LocalWork:
         )
 
     def next_round(self) -> tff.Computation:
-        """`ClientWork.next`."""
+        """Return `ClientWork.next`."""
         inputs_type = collections.OrderedDict(
             state=self.initialize.type_signature.result,
             weights=tff.FederatedType(self.weights_type, tff.CLIENTS),
@@ -235,7 +235,7 @@ class _LocalWork:
         return next_round
 
     def _next_shared(self, side_state, state, upload, totals):
-        """The server's next state with what the side channel makes of the uploads."""
+        """Return the server's next state with what the side channel makes of the uploads."""
         sent = self.side.next(side_state, upload)
 
         @tff.tensorflow.computation(self.state_type, sent.result.type_signature.member, totals.type_signature.member)
@@ -246,7 +246,7 @@ class _LocalWork:
         return _join(tff.federated_map(update_shared, (state, sent.result, totals)), sent.state)
 
     def _metrics(self, totals, selected):
-        """Those of the training and of the selection, at the server."""
+        """Return the metrics of the training and of the selection, at the server."""
         if totals is None:
             return tff.federated_value((), tff.SERVER)
 
@@ -271,12 +271,15 @@ class _LocalWork:
 
 
 def _join(state, side):
-    """The server's state with that of the side channel's aggregator, which stays there: clients get the rest."""
+    """Return the server's state joined with that of the side channel's aggregator.
+
+    The latter stays at the server, and clients get the rest.
+    """
     return tff.federated_zip(collections.OrderedDict(round=state["round"], shared=state["shared"], side=side))
 
 
 def _side_outputs(objective: Objective, selection: tff.Computation | None) -> dict[str, str]:
-    """`ClientWork.side_outputs` of a local training."""
+    """Return `ClientWork.side_outputs` of a local training."""
     outputs = {}
     if objective.side_channel is not None:
         name = type(objective).__name__
@@ -289,13 +292,13 @@ def _side_outputs(objective: Objective, selection: tff.Computation | None) -> di
 def _require_protected(
     model: LocalModel, objective: Objective, privacy: ExamplePrivacy, selection: tff.Computation | None
 ) -> None:
-    """CompositionError where a unit has an influence that clipping its gradient does not bound."""
+    """Raise CompositionError if a unit has an influence that clipping its gradient does not bound."""
     name, unit = type(objective).__name__, privacy.unit
     reason = None
     if selection is not None:
         reason = "clients' scores choose the examples to train on, and no noise is added to them"
     elif objective.side_channel is not None:
-        reason = f"{name} sends values beside the weights, which the guarantee is not stated for"
+        reason = f"{name} sends values in addition to the weights, which the guarantee does not cover"
     elif objective.remembers:
         reason = f"{name} keeps what steps computed of their batches, which here are single units"
     elif objective.beyond_batch is not None:

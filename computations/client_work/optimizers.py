@@ -16,12 +16,17 @@ from computations.ranges import BELOW_ONE, NOT_NEGATIVE
 
 
 class ClientOptimizer(Protocol):
-    """What local training asks of a client optimizer; its moments start anew with every local training."""
+    """What local training requires of a client optimizer.
+
+    Its moments are reset in every local training.
+    """
 
     learning_rate: float
 
     def bind(self, variables: Sequence[tf.Variable]) -> Callable:
-        """Makes the moments; called once per local training, outside of the step.
+        """Create the moments.
+
+        Called once per local training, outside of the step.
 
         Returns:
           (gradients, global_weights, rate) -> None, which updates the variables in place: a gradient per variable
@@ -32,7 +37,9 @@ class ClientOptimizer(Protocol):
 
 @attrs.frozen
 class SGD:
-    """w <- w - rate * gradient (FLCMC, Eq. 5); only the looked-up rows of an embedding are touched.
+    """SGD, w <- w - rate * gradient (FLCMC, Eq. 5).
+
+    Only the looked-up rows of an embedding are updated.
 
     With a momentum rho, w <- w - rate * u, u <- rho * u + gradient, u zero at the start of each local training.
     """
@@ -71,7 +78,9 @@ class SGD:
 
 @attrs.frozen
 class LibraryAdam:
-    """The library's own Adam ("Tf-Adam" in FLCMC): `tf.keras.optimizers.legacy.Adam`, the form of its TensorFlow 2.5.
+    """The library's own Adam ("Tf-Adam" in FLCMC).
+
+    It is `tf.keras.optimizers.legacy.Adam`, the form in TensorFlow 2.5.
 
     Its fused kernel adds epsilon beside the uncorrected root; Self-Adam adds it as Eq. 20 does. For gradients well
     above epsilon the two agree step for step.
@@ -138,11 +147,14 @@ class SelfAdam(tff.learning.optimizers.Optimizer):
         return apply
 
     def initialize(self, specs):
-        """State of `tff.learning.optimizers.Optimizer`: the hyperparameters, the step and moments of zero."""
+        """Return the state of `tff.learning.optimizers.Optimizer`: hyperparameters, step, and moments of zero."""
         return collections.OrderedDict(self._hparams(), step=0, first=_blank(specs), second=_blank(specs))
 
     def next(self, state, weights, gradients):
-        """One step on tensors; a gradient of None is zero."""
+        """Take one step on tensors.
+
+        A gradient of None is zero.
+        """
         gradients = tf.nest.map_structure(
             lambda w, g: tf.zeros_like(w) if g is None else tf.convert_to_tensor(g), weights, gradients
         )
@@ -155,7 +167,7 @@ class SelfAdam(tff.learning.optimizers.Optimizer):
         return collections.OrderedDict(state, **hparams)
 
     def _hparams(self):
-        """The settings by their names, of which TFF knows `learning_rate`."""
+        """Return the settings by name, of which TFF knows `learning_rate`."""
         return collections.OrderedDict(attrs.asdict(self))
 
     def _step(self, state, weights, gradients):
@@ -205,7 +217,7 @@ class PAdam(SelfAdam):
 
 
 def accumulated(optimizer: SGD | SelfAdam, steps: tf.Tensor) -> tf.Tensor:
-    """||a||_1 of FedNova (Wang et al. 2020, Section 4), float32: w_0 - w_tau = rate * sum_s a_s g_s.
+    """Return ||a||_1 of FedNova (Wang et al. 2020, Section 4), float32, where w_0 - w_tau = rate * sum_s a_s g_s.
 
     SGD: a = 1, so tau. With momentum rho: a_s = (1 - rho^(tau-s)) / (1 - rho), s from 0, and the sum is (tau - rho (1 -
     rho^tau) / (1 - rho)) / (1 - rho). Adam: the paper does not work it out; here g_s are the gradients over the root of

@@ -1,4 +1,4 @@
-"""Lazy multiple-instance learning: clients agree on one sentence for every triple (FedDS, Section 3.3, Algorithm 1).
+"""Lazy multiple-instance learning, in which clients agree on one sentence per triple (FedDS, Section 3.3, Algorithm 1).
 
 At the start of a round every client scores its sentences with the global weights. Up go its best score of each triple
 and, from those who hold the best of all, their index; down come the best scores and the winners. No sentence, and no
@@ -97,7 +97,7 @@ def build_cross_platform_selection(
 
 
 def _offer(model: LocalModel, num_triples: int, select_na: bool, na_label: int) -> tff.Computation:
-    """(weights, examples) -> a client's best score of each triple, and the row that has it."""
+    """Return (weights, examples) -> a client's best score of each triple, and the row that has it."""
 
     @tff.tensorflow.computation(model.weights_type, model.examples_type)
     def offer(weights, examples):
@@ -115,7 +115,7 @@ def _offer(model: LocalModel, num_triples: int, select_na: bool, na_label: int) 
 
 
 def _choice(model: LocalModel, offers_type, scores_type, platforms_type, select_na: bool, na_label: int):
-    """Two computations: a client's claims, given the best scores, and its selected rows, given the winners."""
+    """Return two computations: a client's claims given the best scores, and its selected rows given the winners."""
 
     @tff.tensorflow.computation(offers_type, scores_type, model.examples_type)
     def claim(offers, best, examples):
@@ -136,7 +136,7 @@ def _choice(model: LocalModel, offers_type, scores_type, platforms_type, select_
 
 
 def _bounded_extremes(scores_type, platforms_type, max_share: float):
-    """`named_max` and `named_min` that count at most ceil(max_share * T) offers and claims of a client."""
+    """Return `named_max` and `named_min` that count at most ceil(max_share * T) offers and claims of a client."""
     limit = math.ceil(max_share * scores_type.shape[0])
 
     def best_offers(offers):
@@ -153,7 +153,7 @@ def _bounded_extremes(scores_type, platforms_type, max_share: float):
 
 
 def _bounded(combine, value_type: tff.TensorType, neutral, cut):
-    """(name, vectors at clients) -> their maximum or minimum, each `cut` as it comes in; see `named_max`."""
+    """Return (name, vectors at clients) -> their maximum or minimum, each `cut` on arrival (see `named_max`)."""
 
     def aggregate(name: str, value):
         named_type = tff.types.to_type(collections.OrderedDict([(name, value_type)]))
@@ -180,7 +180,9 @@ def _bounded(combine, value_type: tff.TensorType, neutral, cut):
 def build_selection(
     model: LocalModel, num_triples: int, *, select_na: bool = True, na_label: int = 0
 ) -> tff.Computation:
-    """(<weights@SERVER, examples@CLIENTS> -> bool[?]@CLIENTS): what clients would train on in a round of Lazy MIL.
+    """Return a computation of what clients would train on in a round of Lazy MIL.
+
+    (<weights@SERVER, examples@CLIENTS> -> bool[?]@CLIENTS)
 
     For a simulation's case study; in a deployment it stays at the client. Arguments as above.
     """
@@ -196,8 +198,10 @@ def build_selection(
 
 
 def build_shared_winners(model: LocalModel, num_triples: int) -> tff.Computation:
-    """(<weights@CLIENTS, examples@CLIENTS> -> <examples@CLIENTS, metrics@SERVER>): every client gets the sentences that
-    `build_cross_platform_selection` selects at all clients of the round.
+    """Return a computation that gives every client the sentences selected at all clients of the round.
+
+    (<weights@CLIENTS, examples@CLIENTS> -> <examples@CLIENTS, metrics@SERVER>), with the selection of
+    `build_cross_platform_selection`.
 
     A control, no federated method: the sentences themselves leave their clients, in a sum to the server and a broadcast
     from there. The authors' released code of FedDS does this in its simulation, where one list is shared by mistake.
@@ -256,7 +260,9 @@ def build_shared_winners(model: LocalModel, num_triples: int) -> tff.Computation
 
 
 def build_local_shares(model: LocalModel, objective: BagObjective) -> tff.Computation:
-    """(<weights@SERVER, examples@CLIENTS> -> float32[?]@CLIENTS): what each sentence counts in its local bag.
+    """Return a computation of how much each sentence counts in its local bag.
+
+    (<weights@SERVER, examples@CLIENTS> -> float32[?]@CLIENTS)
 
     Under these weights and without dropout; where relations attend for themselves, by the attention of the bag's label.
     For a simulation's case study, beside `build_selection`; in a deployment it stays at the client.
@@ -280,7 +286,7 @@ def build_local_shares(model: LocalModel, objective: BagObjective) -> tff.Comput
 
 
 def _logits(model: LocalModel, weights, examples) -> tf.Tensor:
-    """float32 [n, C], without dropout."""
+    """Return logits without dropout, float32 [n, C]."""
     with zero_initialisers():
         keras_model = model.build()
 
@@ -293,7 +299,7 @@ def _logits(model: LocalModel, weights, examples) -> tf.Tensor:
 
 
 def require_bags(model: LocalModel, who: str) -> None:
-    """CompositionError unless the model's examples have `triple` and `platform`."""
+    """Raise CompositionError unless the model's examples have `triple` and `platform`."""
     missing = [name for name in (TRIPLE, PLATFORM) if name not in model.input_spec]
     if missing:
         raise CompositionError(

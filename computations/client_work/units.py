@@ -1,4 +1,4 @@
-"""What the batches of local training are made of: examples or groups of them, of all a client has or a selection."""
+"""What the batches of local training consist of: examples or groups of examples, all of a client's or a selection."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Units:
 
     @property
     def number(self) -> tf.Tensor:
-        """int32 scalar, U."""
+        """Return U, an int32 scalar."""
         return tf.size(self.rows if self.lengths is None else self.lengths)
 
     def batch(self, chosen: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """(rows, the place of each row's unit in the batch, None where every row is one): units int32 [B] -> int32."""
+        """Return the rows of units int32 [B], and each row's unit in the batch (int32, None if every row is one)."""
         if self.lengths is None:
             return tf.gather(self.rows, chosen), None
         lengths = tf.gather(self.lengths, chosen)
@@ -36,7 +36,7 @@ class Units:
 
 
 def units_of(examples: Mapping[str, tf.Tensor], *, by: str | None = None, selected: tf.Tensor | None = None) -> Units:
-    """The units of a client.
+    """Return the units of a client.
 
     Args:
       examples: name -> [n, ...].

@@ -1,4 +1,4 @@
-"""What the clients of an algorithm do in a round, as federated computations with typed joints."""
+"""What the clients of an algorithm do in a round, as federated computations with typed interfaces."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ class ClientWork:
             raise CompositionError(f"client work: `next` has no output {', '.join(map(repr, missing))}")
 
     def wrapped(self, change: Callable, inputs: Mapping[str, tff.Type] | None = None, **fields) -> ClientWork:
-        """The work with something before and after its `next`, whose outputs stay unless `change` replaces them.
+        """Return the work with something before and after its `next`.
+
+        Outputs stay unless `change` replaces them.
 
         Args:
           change: (inputs, run) -> {name: new output}, in the context of a federated computation. `run(name=value, ...)`
@@ -85,25 +87,25 @@ class ClientWork:
 
     @property
     def inputs(self) -> collections.OrderedDict[str, tff.Type]:
-        """Types of the fields of the struct that `next` takes."""
+        """Return the types of the fields of the struct that `next` takes."""
         return collections.OrderedDict(tff.structure.to_elements(self.next.type_signature.parameter))
 
     @property
     def outputs(self) -> list[str]:
-        """Names of the fields of the struct that `next` gives."""
+        """Return the names of the fields of the struct that `next` returns."""
         return tff.structure.name_list(self.next.type_signature.result)
 
     @property
     def has_metrics(self) -> bool:
-        """Whether statistics of the training leave the clients."""
+        """Return whether statistics of the training leave the clients."""
         return bool(tff.structure.flatten(self.next.type_signature.result.metrics.member))
 
     @property
     def clients_type(self) -> tff.Type:
-        """Member type of the field `clients`."""
+        """Return the member type of the field `clients`."""
         return self.inputs["clients"].member
 
     @property
     def update_type(self) -> tff.Type:
-        """Member type of a client's update."""
+        """Return the member type of a client's update."""
         return self.next.type_signature.result.update.member

@@ -1,4 +1,4 @@
-"""The federated language: the only place that imports TensorFlow Federated or federated-language.
+"""The federated language, the only package that imports TensorFlow Federated or federated-language.
 
 Everything else writes `from computations import federated as tff` and finds the names of TensorFlow Federated 0.87
 that this project uses, whichever stack is installed (`computations/stack.py`):

@@ -1,5 +1,5 @@
 # ruff: noqa: F401  (the names are in core.py)
-"""The language as TensorFlow Federated 0.87 has it, and the private parts of TFF that this project needs."""
+"""The language of TensorFlow Federated 0.87, and the private parts of TFF that this project needs."""
 
 from __future__ import annotations
 
@@ -53,28 +53,28 @@ type_to_tf_structure = types.type_conversions.type_to_tf_structure
 
 
 def proto_of(block: fw.ComputationBuildingBlock | Computation):
-    """The serialized form of a building block or a computation."""
+    """Return the serialized form of a building block or a computation."""
     return fw.ConcreteComputation.get_proto(block) if isinstance(block, Computation) else block.proto
 
 
 def flat_block(computation: Computation) -> fw.ComputationBuildingBlock:
-    """A computation as a list of calls (TFF's call-dominant form), with sums, minima and maxima as aggregations."""
+    """Return a computation as calls (TFF's call-dominant form), with sums, minima and maxima as aggregations."""
     block, _ = trees.replace_intrinsics_with_bodies(computation.to_building_block())
     return fw.to_call_dominant(block)
 
 
 def optimized_leaf(leaf: fw.CompiledComputation, config) -> fw.CompiledComputation:
-    """A TensorFlow computation optimized by Grappler, with the id by which TFF's worker knows it."""
+    """Return a TensorFlow computation optimized by Grappler, with the id by which TFF's worker knows it."""
     leaf, _ = graphs.optimize_tensorflow_graphs(leaf, config)
     leaf, _ = graphs.transform_tf_call_ops_to_disable_grappler(leaf)
     return graphs.transform_tf_add_ids(leaf)[0]
 
 
 def unique_names(block: fw.ComputationBuildingBlock) -> fw.ComputationBuildingBlock:
-    """The block renamed so that no inner name hides an outer one."""
+    """Return the block renamed so that no inner name hides an outer one."""
     return _uniquify_reference_names(block)[0]
 
 
 def sequence_from_elements(elements: list, element_type: Type):
-    """A `tf.data.Dataset` of a list of elements."""
+    """Return a `tf.data.Dataset` of a list of elements."""
     return make_data_set_from_elements(None, elements, element_type)

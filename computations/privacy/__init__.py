@@ -1,1 +1,1 @@
-"""Differential privacy: of clients at the aggregation, of examples and groups in local training; and its counting."""
+"""Differential privacy of clients at the aggregation, and of examples and groups in local training, with accounting."""

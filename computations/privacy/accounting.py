@@ -1,4 +1,6 @@
-"""What a run spends of its privacy, counted by dp-accounting. Plain Python: no TensorFlow, no federated computation.
+"""Privacy accounting of a run with dp-accounting.
+
+It is plain Python, without TensorFlow or federated computations.
 
 Every number here is an upper bound of epsilon at a given delta for a trusted server: it holds for whoever sees the
 models of all rounds, not for the server, which sees the clients' updates. Neighbouring data sets, by the sampling:
@@ -44,7 +46,9 @@ _ONLY_RENYI = 100.0
 
 @attrs.frozen(kw_only=True, eq=False)
 class Accounting:
-    """What the rounds of a run spend. Made by `client_accounting` and `example_accounting`.
+    """What the rounds of a run spend.
+
+    Make it with `client_accounting` or `example_accounting`.
 
     Attributes:
       unit: `client`, `example` or `group`.
@@ -72,7 +76,9 @@ class Accounting:
     _of_participations: Callable[[Mapping[Hashable, int]], float] | None = attrs.field(default=None, repr=False)
 
     def epsilon(self, rounds_done: int) -> float:
-        """Spent by so many rounds; at the level of examples, if every client takes part in all of them.
+        """Return the ε that this number of rounds spends.
+
+        At the level of examples, this holds if every client takes part in all of them.
 
         0 before the first round; infinite without noise. Never falls from one round to the next.
         """
@@ -81,7 +87,9 @@ class Accounting:
         return self._of_rounds(int(rounds_done)) if self.noise_multiplier > 0 else math.inf
 
     def epsilon_of(self, participations: Mapping[Hashable, int]) -> float:
-        """Spent where each client took part in so many rounds: the largest over clients, whose examples are disjoint.
+        """Return the ε spent if each client took part in its number of rounds.
+
+        It is the largest over clients, whose examples are disjoint.
 
         Args:
           participations: client, as in `example_accounting` -> rounds that it took part in; who is missing took part
@@ -99,7 +107,10 @@ class Accounting:
         return self._of_participations(taken) if self.noise_multiplier > 0 else math.inf
 
     def statement(self, spent: float, server: str = "server") -> str:
-        """One sentence of what is guaranteed after `spent` epsilon, for a model card; `server` is what it is called."""
+        """Return one sentence on the guarantee after `spent` ε, for a model card.
+
+        `server` is how the sentence calls the server.
+        """
         if math.isinf(spent):
             return f"no guarantee of differential privacy: the noise multiplier is {self.noise_multiplier:g}"
         whole = f"(ε, δ) = ({rounded_up(spent)}, {self.delta:g}) for {self.relation} one {self.unit}"
@@ -123,7 +134,7 @@ def client_accounting(
     sampling: Literal["fixed", "poisson"] = "fixed",
     max_participations: int | None = None,
 ) -> Accounting:
-    """Of `unit = "client"`, with independent noise or with tree aggregation.
+    """Return the accounting of `unit = "client"`, with independent noise or with tree aggregation.
 
     Args:
       options: the recipe's; with `epsilon` and without `noise_multiplier` the noise is calibrated to all `rounds`.
@@ -190,7 +201,7 @@ def example_accounting(
     batch: float,
     rounds: int,
 ) -> Accounting:
-    """Of `unit = "example"` and `"group"`: DP-SGD with Poisson batches inside of every client.
+    """Return the accounting of `unit = "example"` and `"group"`, which is DP-SGD with Poisson batches at every client.
 
     A step of client k draws each of its n_k units with probability batch / n_k and adds noise of multiplier z to the
     sum of their clipped contributions. Sampling of clients does not amplify: who took part is counted. How many units
@@ -247,7 +258,9 @@ def example_accounting(
 
 
 def composed_epsilon(of_clients: Iterable[Mapping[tuple[float, float], int]], delta: float) -> float:
-    """Epsilon of DP-SGD in several runs on the same data: the largest over clients, whose units are disjoint.
+    """Return the ε of DP-SGD in several runs on the same data.
+
+    It is the largest over clients, whose units are disjoint.
 
     Args:
       of_clients: of each client (noise multiplier, share of its units in a step) -> steps of all runs together.
@@ -266,8 +279,9 @@ def composed_epsilon(of_clients: Iterable[Mapping[tuple[float, float], int]], de
 
 
 def tree_multiplier(noise_multiplier: float, rounds: int, participations: int) -> float:
-    """The multiplier of the one Gaussian mechanism that tree aggregation over so many rounds is (Kairouz et al. 2021,
-    Appendix D; Denisov et al. 2022, Theorem 2.1).
+    """Return the multiplier of the one Gaussian mechanism that equals tree aggregation over this number of rounds.
+
+    See Kairouz et al. 2021, Appendix D, and Denisov et al. 2022, Theorem 2.1.
 
     A node of level l sums 2^l rounds. A client of r rounds adds at most c_i clips to node i of a level, c_i <= 2^l and
     sum_i c_i = r, so the squares add up to at most r min(r, 2^l), and to the height of the tree for r = 1.
@@ -295,7 +309,7 @@ def _warning(delta: float, number: int, name: str) -> str | None:
 
 
 def _calibrate(spent: Callable[[float], float], target: float, delta: float) -> float:
-    """The least noise multiplier, to one in a thousand, with spent(z) <= target; spent falls in z."""
+    """Return the lowest noise multiplier z, to one in a thousand, with spent(z) <= target for a decreasing `spent`."""
     high = 1.0
     while spent(high) > target:
         high *= 2
@@ -316,7 +330,7 @@ def _calibrate(spent: Callable[[float], float], target: float, delta: float) -> 
 
 
 class _OfNumber(dp_accounting.PrivacyAccountant):
-    """The epsilon of a run as an accountant of its noise multiplier, for dp-accounting's search."""
+    """The ε of a run as an accountant of its noise multiplier, for dp-accounting's search."""
 
     def __init__(self, spent: Callable[[float], float]):
         super().__init__(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
@@ -332,7 +346,7 @@ class _OfNumber(dp_accounting.PrivacyAccountant):
 
 @functools.lru_cache(maxsize=4096)
 def _gaussian(z: float, delta: float) -> float:
-    """Epsilon of one Gaussian mechanism, exactly (Balle and Wang 2018)."""
+    """Return the exact ε of one Gaussian mechanism (Balle and Wang 2018)."""
     loss = privacy_loss_mechanism.GaussianPrivacyLoss(z)
     if loss.get_delta_for_epsilon(0.0) <= delta:
         return 0.0
@@ -341,14 +355,14 @@ def _gaussian(z: float, delta: float) -> float:
 
 
 def _grid(z: float, share: float) -> float:
-    """Of a release's privacy loss: fine beside the spread of the loss, so that thousands compose."""
+    """Return the grid of a release's privacy loss, fine enough that thousands of releases compose."""
     spread = share * math.sqrt(math.expm1(min(1 / z**2, 100.0)))
     return min(max(0.05 * spread, 1e-5), 5e-3)
 
 
 @functools.lru_cache(maxsize=256)
 def _sampled(z: float, share: float, grid: float | None = None) -> privacy_loss_distribution.PrivacyLossDistribution:
-    """Of one release, on its own grid or a finer one."""
+    """Return the privacy loss of one release, on its own grid or a finer one."""
     grid = _grid(z, share) if grid is None else grid
     return privacy_loss_distribution.from_gaussian_mechanism(
         z, sampling_prob=share, value_discretization_interval=grid, use_connect_dots=True
@@ -357,7 +371,7 @@ def _sampled(z: float, share: float, grid: float | None = None) -> privacy_loss_
 
 @functools.lru_cache(maxsize=1024)
 def _sampled_renyi(z: float, share: float) -> np.ndarray:
-    """Renyi divergences of one release, at `_ORDERS`."""
+    """Return the Rényi divergences of one release, at `_ORDERS`."""
     event = dp_accounting.PoissonSampledDpEvent(share, dp_accounting.GaussianDpEvent(z))
     return rdp.RdpAccountant(_ORDERS).compose(event).rdp
 
@@ -368,7 +382,7 @@ def _poisson_renyi(z: float, share: float, count: int, delta: float) -> float:
 
 @functools.lru_cache(maxsize=65536)
 def _poisson(z: float, share: float, count: int, delta: float) -> float:
-    """Epsilon of `count` sampled releases."""
+    """Return the ε of `count` sampled releases."""
     if share >= 1:
         return _gaussian(z / math.sqrt(count), delta)
     bound = _poisson_renyi(z, share, count, delta)
@@ -386,7 +400,7 @@ def _composed_renyi(releases: frozenset[tuple[float, float, int]], delta: float)
 
 @functools.lru_cache(maxsize=4096)
 def _composed(releases: frozenset[tuple[float, float, int]], delta: float) -> float:
-    """Epsilon of (multiplier, share, count) releases together; as `_poisson` where they are of one kind."""
+    """Return the ε of (multiplier, share, count) releases together, by `_poisson` if they are all alike."""
     bound = _composed_renyi(releases, delta)
     if math.isinf(bound):
         return bound
@@ -404,7 +418,10 @@ def _composed(releases: frozenset[tuple[float, float, int]], delta: float) -> fl
 
 @functools.lru_cache(maxsize=4096)
 def _largest(z: float, releases: frozenset[tuple[float, int]], delta: float) -> tuple[float, tuple | None]:
-    """The largest epsilon of (share, count) pairs, and the pair; Renyi's bounds say whose exact one is not needed."""
+    """Return the largest ε of (share, count) pairs, and its pair.
+
+    Rényi's bounds say which exact values are not needed.
+    """
     largest, worst = 0.0, None
     for bound, pair in sorted(((_poisson_renyi(z, *pair, delta), pair) for pair in releases), reverse=True):
         if bound <= largest:

@@ -1,4 +1,4 @@
-"""Gradients of a client's single units, clipped and summed, and the noise on the sum: DP-SGD inside of the client.
+"""DP-SGD at the client: gradients of single units are clipped and summed, and noise is added to the sum.
 
 Abadi et al. 2016, "Deep Learning with Differential Privacy", CCS, Algorithm 1. A unit is an example or a group of them.
 """
@@ -53,7 +53,7 @@ class ExamplePrivacy:
 
 
 def batch_maximum(value: tf.Tensor) -> tf.Tensor:
-    """A number made of a batch -> the greatest of all examples, also where a graph computes them side by side.
+    """Return the maximum over all examples of a number made from a batch, even if a graph computes them side by side.
 
     Layers that cut a batch to its longest text need it: side by side, all examples have one shape.
     """
@@ -64,7 +64,7 @@ def batch_maximum(value: tf.Tensor) -> tf.Tensor:
 def sum_side_by_side(
     loss: Callable[[tf.Tensor], tf.Tensor], variables: Sequence[tf.Variable], units: tf.Tensor, clip: float
 ) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]:
-    """The sum of the units' clipped gradients, all units in one vectorised pass.
+    """Return the sum of the units' clipped gradients, computed for all units in one vectorised pass.
 
     All units have one shape. Takes memory for a gradient per unit; of an embedding for its looked-up rows alone.
     A unit whose loss or gradient is not finite adds nothing, to no sum: else it alone would decide whether its client
@@ -117,7 +117,10 @@ def sum_side_by_side(
 def sum_one_by_one(
     loss: Callable[[tf.Tensor], tf.Tensor], variables: Sequence[tf.Variable], units: tf.Tensor, clip: float
 ) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]:
-    """As `sum_side_by_side`, a unit after the other: for units of several shapes and gradients that are large."""
+    """Like `sum_side_by_side`, but one unit after the other.
+
+    For units of different shapes and for large gradients.
+    """
 
     def add(index, sums, total, number):
         value, gradients = _gradients(loss, units[index], variables)
@@ -140,14 +143,16 @@ def sum_one_by_one(
 
 
 def fits_side_by_side(variables: Sequence[tf.Variable], batch_size: int) -> bool:
-    """Whether the gradients of a batch's examples may be held all at once."""
+    """Return whether the gradients of a batch's examples may all be held at once."""
     return batch_size * sum(v.shape.num_elements() for v in variables) <= MOST_SIDE_BY_SIDE
 
 
 def noised_mean(
     sums: Sequence[tf.Tensor], privacy: ExamplePrivacy, seed: tf.Tensor, expected: tf.Tensor
 ) -> list[tf.Tensor]:
-    """(sum + noise) / expected: the noise is N(0, (z * clip)²) in every number and depends on the seed alone.
+    """Return (sum + noise) / expected, with noise N(0, (z * clip)²) in every number.
+
+    It depends only on the seed.
 
     Args:
       sums: of clipped gradients.
@@ -171,7 +176,7 @@ def _gradients(loss, unit, variables):
 
 
 def _squares(values: tf.Tensor, gradient) -> tf.Tensor:
-    """The squared norm of every unit's gradient, float32 [B].
+    """Return the squared norm of every unit's gradient, float32 [B].
 
     Of looked-up rows [B, l, d] with their ids [B, l], where rows of one id have to be added up before: that is the sum
     of the products of all pairs of them.
@@ -184,14 +189,17 @@ def _squares(values: tf.Tensor, gradient) -> tf.Tensor:
 
 
 def _factors(squares: tf.Tensor, losses: tf.Tensor, clip: float, counted):
-    """(what a unit's gradient is multiplied with, 0 where it does not count; which units count)."""
+    """Return the factor of each unit's gradient (0 if it does not count), and which units count."""
     norms = tf.sqrt(tf.maximum(squares, 0.0))
     counted = counted & tf.math.is_finite(norms) & tf.math.is_finite(losses)
     return tf.where(counted, clip / tf.maximum(norms, clip), 0.0), counted
 
 
 def _zero_unless(counted: tf.Tensor, values: tf.Tensor, everything: tf.Tensor) -> tf.Tensor:
-    """Zeros for units that do not count, because zero times NaN is NaN; most often there is nothing to be done."""
+    """Replace units that do not count by zeros, because zero times NaN is NaN.
+
+    Usually there is nothing to replace.
+    """
     shape = [-1] + [1] * (values.shape.rank - 1)
     return tf.cond(
         everything, lambda: values, lambda: tf.where(tf.reshape(counted, shape), values, tf.zeros_like(values))
@@ -199,7 +207,7 @@ def _zero_unless(counted: tf.Tensor, values: tf.Tensor, everything: tf.Tensor) -
 
 
 def _summed_rows(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
-    """With each id once."""
+    """Return the rows with each id once, summed."""
     ids, places = tf.unique(gradient.indices)
     return tf.IndexedSlices(tf.math.unsorted_segment_sum(gradient.values, places, tf.size(ids)), ids)
 

@@ -53,5 +53,5 @@ class PrivacyOptions:
 
 
 def rounded_up(epsilon: float) -> str:
-    """An epsilon with two decimals, rounded up, so that an upper bound stays one."""
+    """Return an ε with two decimals, rounded up so that an upper bound stays one."""
     return f"{math.ceil(epsilon * 100 - 1e-9) / 100:.2f}" if math.isfinite(epsilon) else "∞"

@@ -1,4 +1,4 @@
-"""Finalizers: from the aggregated update to the next global model."""
+"""Finalizers, which compute the next global model from the aggregated update."""
 
 from computations.server_updates.adaptive_step import server_optimizer
 from computations.server_updates.distillation import distillation

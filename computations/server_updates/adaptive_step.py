@@ -16,7 +16,7 @@ from computations.server_updates.options import ServerOptimizerOptions
 
 @attrs.frozen
 class AdaptiveServer(tff.learning.optimizers.Optimizer):
-    """Algorithm 2 for pseudo-gradients g, global minus local, that is -Delta_t.
+    """Algorithm 2 for pseudo-gradients g, global minus local, which are -Delta_t.
 
     m_t = beta_1 m_(t-1) + (1 - beta_1) g_t, w <- w - rate * m_t / (sqrt(v_t) + tau), and of every coordinate
 
@@ -39,7 +39,7 @@ class AdaptiveServer(tff.learning.optimizers.Optimizer):
     bias_correction: bool = False
 
     def initialize(self, specs):
-        """<step=int32, first=W, second=W>: the moments in the form of the weights."""
+        """Return <step=int32, first=W, second=W>, where the moments have the form of the weights."""
         start = 0.0 if self.bias_correction else self.tau**2
         return collections.OrderedDict(
             step=tf.constant(0),
@@ -74,7 +74,9 @@ class AdaptiveServer(tff.learning.optimizers.Optimizer):
 
 
 def server_optimizer(model: LocalModel, options: ServerOptimizerOptions) -> tff.learning.templates.FinalizerProcess:
-    """The finalizer that [server_optimizer] asks for; its state has the moments, and so have the checkpoints.
+    """Return the finalizer that [server_optimizer] requests.
+
+    Its state, and so each checkpoint, includes the moments.
 
     An aggregated update that is not finite changes neither the weights nor the moments.
     """

@@ -27,7 +27,7 @@ def distillation(
     logarithms: bool = False,
     num_rows: int | None = None,
 ) -> tff.learning.templates.FinalizerProcess:
-    """Passes over the server's examples with cross-entropy and the divergence from the teacher (Algorithm 1, Eq. 6).
+    """Return passes over the server's examples with cross-entropy and divergence from the teacher (Alg. 1, Eq. 6).
 
     The update is <update=<logits=float32[N,C], weight=float32>, server=<examples=E, seed=int32[2]>>: the teacher's
     logits on the N rows of outputs that the server's examples make, the sum of the clients' weights, the examples and

@@ -20,7 +20,7 @@ def gradient_step(
     noise_scale: float = 0.0,
     noise_seed: int = 0,
 ) -> tff.learning.templates.FinalizerProcess:
-    """w <- w - step_size * update, a pseudo-gradient; momentum over rounds and Gaussian noise are options.
+    """w <- w - step_size * update, a pseudo-gradient, with optional momentum and noise.
 
     The noise of FedAtt's code (scale 0.001 there, off here) is added to the new weights; round t draws it from
     (`noise_seed`, t). It is no differential privacy: nothing bounds what a client adds to the update.

@@ -1,4 +1,4 @@
-"""The server's step and then passes over its own labelled examples: the control of FedED without an ensemble."""
+"""The server's step followed by passes over its own labelled examples, the control of FedED without an ensemble."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def training_pass(
     optimizer: ClientOptimizer,
     training: LocalTraining,
 ) -> tff.learning.templates.FinalizerProcess:
-    """`step`, then passes over the server's examples with cross-entropy alone.
+    """Return `step` followed by passes over the server's examples with only cross-entropy.
 
     The update is <update=<update=U, weight=float32>, server=<examples=E, seed=int32[2]>>: what `step` takes, the weight
     behind it, the examples and the seed of the passes. Where the weight is zero, or training led to a value that is not

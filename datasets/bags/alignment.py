@@ -1,4 +1,4 @@
-"""One's own documents, labelled by one's own knowledge base (distant supervision: Mintz et al., ACL 2009).
+"""Distant supervision of your own documents with your own knowledge base (Mintz et al., ACL 2009).
 
 Every sentence that mentions both entities of a pair is taken to state what the knowledge base says of the pair; it may
 not, and that is the noise which multiple instance learning has to deal with.
@@ -24,7 +24,9 @@ Mentions = dict[str, list[Span]]
 
 
 def read_facts(path: PathLike) -> tuple[Fact, ...]:
-    """The facts of a table, compressed or not: a line is head's id, relation, tail's id between tabs; no header.
+    """Read the facts of a table, compressed or not.
+
+    A line has the head's id, the relation and the tail's id between tabs. There is no header.
 
     Blanks around a column are not part of it.
 
@@ -47,7 +49,7 @@ def read_facts(path: PathLike) -> tuple[Fact, ...]:
 
 
 def stated_facts(documents: Iterable[Document]) -> tuple[Fact, ...]:
-    """The facts that the documents' annotators state, each once, in the order of the documents."""
+    """Return the facts that the documents' annotators state, each once, in the order of the documents."""
     return tuple(dict.fromkeys(fact for document in documents for fact in document.facts))
 
 
@@ -63,7 +65,7 @@ def align(
     split: str = "train",
     name: str = "aligned",
 ) -> BagCorpus:
-    """The sentences that mention an entity of the head's kind and one of the tail's, with the facts of their pair.
+    """Return the sentences that mention an entity of the head's kind and one of the tail's, with their facts.
 
     Title and abstract are cut into sentences apart. A sentence gives one `BagSentence` for each pair that it mentions;
     where it mentions an entity several times, the two mentions nearest to each other stand for the pair (on a tie the
@@ -147,7 +149,7 @@ def _relations_of(facts: Iterable[Fact], names: Sequence[str]) -> dict[Pair, tup
 def _sentences(
     document: Document, head_kind: str, tail_kind: str, counts: Counter
 ) -> Iterator[tuple[Span, Mentions, Mentions]]:
-    """The spans of the document's sentences in its text, with the entities of the two kinds that each mentions."""
+    """Return the spans of the document's sentences, with the entities of the two kinds that each mentions."""
     spans = [(trimmed(document.text, (mention.start, mention.end)), mention) for mention in document.mentions]
     spans = [(span, mention) for span, mention in spans if span[0] < span[1]]
     placed = 0
@@ -165,7 +167,7 @@ def _sentences(
 
 
 def _nearest(heads: Sequence[Span], tails: Sequence[Span]) -> tuple[Span, Span] | None:
-    """The two different spans with the fewest characters between them; on a tie the leftmost."""
+    """Return the two different spans with the fewest characters between them, or the leftmost on a tie."""
 
     def rank(pair):
         (_, first_end), (second_start, _) = ordered = sorted(pair)

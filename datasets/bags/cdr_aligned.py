@@ -36,7 +36,10 @@ def read(
     na_rate: float = 1.0,
     seed: int = 0,
 ) -> BagCorpus:
-    """The bags of documents in PubTator's form, see `align`; the facts are the table's or the documents' own."""
+    """Read the bags of documents in PubTator format (see `align`).
+
+    The facts are the table's or the documents' own.
+    """
     documents = read_pubtator(path)
     facts, relation_names = None, None
     if labelled and knowledge_base is None:

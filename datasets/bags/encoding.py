@@ -21,7 +21,7 @@ SIDE_ARRAYS = ("triple", "platform")
 def encode_bag_clients(
     corpus: BagCorpus, partition: Partition, encoding: RelationEncoding
 ) -> tuple[FederatedExamples, EncodingReport]:
-    """The clients' instances: one row for each sentence and each relation of its pair, and what the limit cut.
+    """Return the clients' instances, one row for each sentence and each relation of its pair, and what the limit cut.
 
     Rows stand in the order of the client's sentences, a sentence's relations in the order of their labels. Beside the
     arrays of `RelationEncoding.encode` a row has, all int32 [n]:
@@ -70,7 +70,7 @@ def encode_bag_clients(
 
 @dataclass(frozen=True)
 class HeldOutBags:
-    """Bags for evaluation: n sentences of B pairs, C relations.
+    """Bags for evaluation, with n sentences of B pairs and C relations.
 
     Attributes:
       arrays: The arrays of `RelationEncoding.encode`, and ``bag`` int32 [n], the sentence's bag, 0 to B - 1, ascending.
@@ -90,7 +90,7 @@ class HeldOutBags:
 def encode_bags(
     corpus: BagCorpus, encoding: RelationEncoding, *, label_names: Sequence[str] | None = None
 ) -> tuple[HeldOutBags, EncodingReport]:
-    """The whole bags of a corpus for evaluation at the server, and what the limit cut.
+    """Return the whole bags of a corpus for evaluation at the server, and what the limit cut.
 
     Args:
       corpus: The corpus.

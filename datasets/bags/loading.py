@@ -16,7 +16,7 @@ def load_bags(
     seed: int = 0,
     **options,
 ) -> BagCorpus:
-    """Reads the bags of a data set, see `datasets.catalogue.load`.
+    """Read the bags of a data set (see `datasets.catalogue.load`).
 
     Args:
       name: A data set of bags of the catalogue.
@@ -37,7 +37,9 @@ def load_bags(
 
 
 def load_unlabelled_bags(name: str, path: PathLike, **options) -> BagCorpus:
-    """Reads sentences in a data set's form whose pairs' relations are to be predicted: all stand as negative.
+    """Read sentences in a data set's format whose pairs' relations are to be predicted.
+
+    All are labelled as negative.
 
     What lines of the file say of relations is not read; the options are ``misplaced``, ``head_kind`` and ``tail_kind``
     of `load_bags`.

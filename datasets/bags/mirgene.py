@@ -24,7 +24,7 @@ from datasets.files import PathLike
     licence="none stated",
     citation="Li et al., Noise Reduction Methods for Distantly Supervised Biomedical Relation Extraction, BioNLP 2017",
     available_from="leebird/bionlp17 on GitHub, brought into OpenNRE's form; "
-    "mirgene_rel2id.json belongs beside the splits",
+    "mirgene_rel2id.json belongs next to the splits",
 )
 def read(
     path: PathLike,
@@ -35,7 +35,9 @@ def read(
     rel2id: PathLike | None = None,
     misplaced: str = "refuse",
 ) -> BagCorpus:
-    """The bags of a file, see `nyt10.read`; two relations, head is the microRNA, tail the gene.
+    """Read the bags of a file (see `nyt10.read`).
+
+    There are two relations, the head is the microRNA and the tail the gene.
 
     Raises:
       DataError: as `nyt10.read`, or other than two relations.

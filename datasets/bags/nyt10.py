@@ -1,4 +1,4 @@
-"""NYT10 and other data in OpenNRE's form: JSON lines, and relations with their numbers in a JSON file beside.
+"""NYT10 and other data in OpenNRE's format: JSON lines, and a JSON file with the number of each relation.
 
 A line is a sentence, a pair and one relation::
 
@@ -32,7 +32,7 @@ ENTITIES = ("entity h", "entity t")
 
 
 def _read_relation_names(path: PathLike) -> tuple[str, ...]:
-    """The relations of a ``rel2id`` file by their numbers, the negative one first."""
+    """Return the relations of a ``rel2id`` file by their numbers, the negative one first."""
     fail = functools.partial(DataError, path=path)
     numbers = require(read_json(path), dict, "the file", fail)
     for position, (name, number) in enumerate(numbers.items(), 1):
@@ -55,7 +55,7 @@ def _read_relation_names(path: PathLike) -> tuple[str, ...]:
     files={split: f"nyt10/nyt10_{part}.txt" for split, part in (("train", "train"), ("dev", "val"), ("test", "test"))},
     licence="none stated; the texts are the New York Times'",
     citation="Riedel et al., Modeling Relations and Their Mentions without Labeled Text, ECML PKDD 2010",
-    available_from="thunlp/OpenNRE on GitHub, benchmark/download_nyt10.sh; nyt10_rel2id.json belongs beside the splits",
+    available_from="thunlp/OpenNRE on GitHub, benchmark/download_nyt10.sh; nyt10_rel2id.json goes next to the splits",
 )
 def read(
     path: PathLike,
@@ -68,7 +68,7 @@ def read(
     types: Sequence[str] = (UNKNOWN_TYPE, UNKNOWN_TYPE),
     pair_key: str | None = None,
 ) -> BagCorpus:
-    """The bags of a file, compressed or not, read line by line.
+    """Read the bags of a file, compressed or not, line by line.
 
     Lines of one pair with the same text and positions are one sentence. A pair that stands with a relation and as
     negative is related: the negative, which only says that the knowledge base knows none, is dropped. Both are counted
@@ -133,7 +133,7 @@ def read(
 
 
 def _require_json_lines(path: PathLike) -> None:
-    """Refuses the older forms of NYT10 by what their first line begins with."""
+    """Refuse the older formats of NYT10, which their first line shows."""
     with contextlib.closing(read_byte_lines(path)) as lines:
         first = next(lines, b"").strip()
     for old, problem in (
@@ -174,7 +174,7 @@ def _span(entity: Mapping[str, Any], what: str, text: str, fail: Fail) -> Span:
     fail = functools.partial(fail, record=what)
     position = field(entity, "pos", list, fail)
     if len(position) != 2 or not all(type(number) is int for number in position):
-        raise fail('"pos" is not two whole numbers', remedy="give the first character and the one behind the last")
+        raise fail('"pos" is not two whole numbers', remedy="give the first character and the one after the last")
     start, end = position
     misplaced = functools.partial(_Misplaced, **fail.keywords)
     if not 0 <= start < end <= len(text):

@@ -1,4 +1,4 @@
-"""Sentences of made-up words with planted noise: which of a bag states its relation is known.
+"""Sentences of made-up words with planted noise, so that it is known which sentences of a bag state its relation.
 
 A sentence is two entities among filler words, with a cue: two words at one of the three places that the entities leave
 (before, between, behind). Every relation has some cues of its own, and so has its absence. A true sentence of a related
@@ -36,7 +36,7 @@ _SYLLABLES = tuple(consonant + vowel for consonant in "bdfgklmnprstvz" for vowel
 
 @attrs.frozen
 class PlantedOptions:
-    """What a planted corpus is drawn from.
+    """The options from which a planted corpus is drawn.
 
     Attributes:
       num_bags: B, pairs of entities.
@@ -101,34 +101,34 @@ class PlantedOptions:
 
     @property
     def related(self) -> int:
-        """The number of related pairs."""
+        """Return the number of related pairs."""
         return self.num_bags - round(self.unrelated_share * self.num_bags)
 
     @property
     def sentences(self) -> int:
-        """The number of sentences."""
+        """Return the number of sentences."""
         return 3 * self.num_bags if self.num_sentences is None else self.num_sentences
 
     @property
     def single(self) -> int | None:
-        """The number of bags with one sentence and no more, where single_share is set."""
+        """Return the number of bags with exactly one sentence, if single_share is set."""
         return None if self.single_share is None else round(self.single_share * self.num_bags)
 
     @property
     def triples(self) -> int:
-        """The number of (pair, relation)."""
+        """Return the number of (pair, relation)."""
         if self.num_triples is not None:
             return self.num_triples
         return self.num_bags + (self.related // 10 if self.num_relations > 1 else 0)
 
     @property
     def distinct_cues(self) -> int:
-        """The number of cues, of all relations and of their absence."""
+        """Return the number of cues, of all relations and of their absence."""
         return 2 * self.cues * self.num_relations
 
     @property
     def cue_words(self) -> int:
-        """The number of words that cues are made of."""
+        """Return the number of words that cues are made of."""
         return -(-2 * self.distinct_cues // self.cues_of_word)
 
 
@@ -150,7 +150,9 @@ class PlantedCorpus:
 
 
 def planted(num_bags: int, noise_rate: float, *, name: str = "planted", **options) -> PlantedCorpus:
-    """Draws a corpus; the options are those of `PlantedOptions`. Raises DataError for an impossible one.
+    """Draw a corpus, with the options of `PlantedOptions`.
+
+    Raises DataError for an impossible one.
 
     The relations are ``relation 1``, ``relation 2``, …; ids, ``<name>-<n>``, and order tell nothing of the truth. With
     the same options the corpus is always the same.
@@ -183,7 +185,7 @@ def planted(num_bags: int, noise_rate: float, *, name: str = "planted", **option
 
 
 def _sizes(options: PlantedOptions) -> np.ndarray:
-    """The bags' numbers of sentences, the largest first: int64 [B]."""
+    """Return the bags' numbers of sentences, the largest first, as int64 [B]."""
     if options.single is None:
         least, longer = 1, options.num_bags
     else:
@@ -197,7 +199,7 @@ def _sizes(options: PlantedOptions) -> np.ndarray:
 
 
 def _rendered(words: list[str], slots: np.ndarray, places: np.ndarray) -> Iterator[tuple[str, Span, Span]]:
-    """The text of each sentence and the spans of head and tail."""
+    """Return the text of each sentence and the spans of head and tail."""
     for row, arguments in zip(slots.tolist(), places.tolist(), strict=True):
         parts, spans, end = [], {}, -1
         for slot, word in enumerate(row):
@@ -209,7 +211,7 @@ def _rendered(words: list[str], slots: np.ndarray, places: np.ndarray) -> Iterat
 
 
 def _relations(options: PlantedOptions, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """All labels in an order of each bag's own, [B, R], and how many of the first are its pair's, 0 if unrelated."""
+    """Return all labels in a random order for each bag, [B, R], and how many of the first its pair has."""
     total, related = options.num_relations, options.related
     several = np.zeros(options.num_bags, np.int64)
     several[:related] = 1
@@ -223,7 +225,7 @@ def _relations(options: PlantedOptions, rng: np.random.Generator) -> tuple[np.nd
 
 
 def _stated(options, rng, sizes, order_of, several) -> tuple[np.ndarray, np.ndarray]:
-    """The label that each sentence states, and its bag, bag by bag."""
+    """Return the label that each sentence states, and its bag, bag by bag."""
     bag = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
     position = np.arange(len(bag)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     num_stated, total = several[bag], options.num_relations
@@ -241,7 +243,7 @@ def _stated(options, rng, sizes, order_of, several) -> tuple[np.ndarray, np.ndar
 
 
 def _grammar(options: PlantedOptions) -> tuple[list[str], np.ndarray]:
-    """The words without the entities, and the cues: int32 [R + 1, cues * R, 3], two words and a place.
+    """Return the words without the entities, and the cues, int32 [R + 1, cues * R, 3]: two words and a position.
 
     A relation has `cues` cues, which are repeated; its absence has as many different ones as all relations together.
     The seed has no part in it.
@@ -257,7 +259,10 @@ def _grammar(options: PlantedOptions) -> tuple[list[str], np.ndarray]:
 
 
 def _cue_words(options: PlantedOptions) -> np.ndarray:
-    """The two words of each cue, int32 [distinct_cues, 2]: no two cues have the same ones in the same order."""
+    """Return the two words of each cue, int32 [distinct_cues, 2].
+
+    No two cues have the same words in the same order.
+    """
     number, words = np.arange(options.distinct_cues, dtype=np.int32), options.cue_words
     if options.cues_of_word == 1:
         return np.stack([2 * number, 2 * number + 1], axis=1)
@@ -267,7 +272,7 @@ def _cue_words(options: PlantedOptions) -> np.ndarray:
 
 
 def _layout(rng, stated, entities, cues) -> tuple[np.ndarray, np.ndarray]:
-    """The words in the slots of each sentence, -1 for none, [N, 20], and which slots hold head and tail, [N, 2].
+    """Return the words in the slots of each sentence, [N, 20], -1 for none, and the slots of head and tail, [N, 2].
 
     The slots are gap, entity, gap, entity, gap, in each gap room for a cue.
     """
@@ -290,7 +295,10 @@ def _layout(rng, stated, entities, cues) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _word(syllables: int, number: int) -> str:
-    """Different numbers give different words; words of different lengths differ anyway."""
+    """Return the word of a number.
+
+    Different numbers give different words, because words of different lengths differ anyway.
+    """
     base = len(_SYLLABLES)
     # The factor is a prime that does not divide the base: neighbours look different.
     number = (number * 39_916_801 + 1) % base**syllables

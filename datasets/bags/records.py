@@ -59,23 +59,25 @@ class BagSentence(TwoArguments):
 
     @property
     def sample_id(self) -> str:
-        """The id under which a partition holds it."""
+        """Return the id under which a partition holds it."""
         return self.sentence_id
 
     @property
     def fields(self) -> Mapping[str, str]:
-        """What a partitioner may group by: `relation` (the first one), `head_type`, `tail_type`."""
+        """Return what a partitioner may group by: `relation` (the first one), `head_type`, `tail_type`."""
         return {"relation": self.relations[0], "head_type": self.head_type, "tail_type": self.tail_type}
 
     @property
     def pair(self) -> Pair:
-        """The identifiers of its head and tail, which name its bag."""
+        """Return the identifiers of its head and tail, which name its bag."""
         return self.head_id, self.tail_id
 
 
 @dataclass(frozen=True)
 class BagCorpus(LabelledCorpus):
-    """Sentences of pairs of entities; all sentences of a pair are its bag. Partitioners take it as it is.
+    """Sentences of pairs of entities, where all sentences of a pair are its bag.
+
+    Partitioners accept it unchanged.
 
     Attributes:
       name: The corpus, e.g. ``nyt10``.
@@ -115,7 +117,7 @@ class BagCorpus(LabelledCorpus):
         self.check_samples("sentence")
 
     def _problem(self, relations: tuple[str, ...]) -> tuple[str, str] | None:
-        """What is wrong with the relations of a pair, and the remedy."""
+        """Return what is wrong with the relations of a pair and how to fix it."""
         if not set(relations) <= set(self.relation_names):
             return "its pair has a relation that is none of the corpus's", "name it in relation_names"
         if len(relations) > 1 and self.negative in relations:
@@ -126,12 +128,12 @@ class BagCorpus(LabelledCorpus):
 
     @property
     def samples(self) -> tuple[BagSentence, ...]:
-        """The sentences, under the name that partitioners know."""
+        """Return the sentences, under the name that partitioners know."""
         return self.sentences
 
     @functools.cached_property
     def bags(self) -> dict[Pair, tuple[int, ...]]:
-        """Each pair, in the order of first occurrence, and the indices of its sentences, increasing."""
+        """Return each pair, in the order of first occurrence, and the increasing indices of its sentences."""
         indices_of: dict[Pair, list[int]] = {}
         for index, sentence in enumerate(self.sentences):
             indices_of.setdefault(sentence.pair, []).append(index)
@@ -139,12 +141,12 @@ class BagCorpus(LabelledCorpus):
 
     @functools.cached_property
     def pairs(self) -> tuple[Pair, ...]:
-        """The pairs, in the order of first occurrence."""
+        """Return the pairs, in the order of first occurrence."""
         return tuple(self.bags)
 
     @functools.cached_property
     def triples(self) -> tuple[tuple[int, int], ...]:
-        """(index into `pairs`, label) of every pair and each of its relations, the negative included, in order."""
+        """Return (index into `pairs`, label) of every pair and each of its relations, negatives included, in order."""
         return tuple(
             (pair, self.relation_names.index(relation))
             for pair, rows in enumerate(self.bags.values())
@@ -152,6 +154,6 @@ class BagCorpus(LabelledCorpus):
         )
 
     def describe(self) -> str:
-        """Its size in the words of the field: sentences, pairs of entities, facts."""
+        """Describe its size in the field's words: sentences, pairs of entities, facts."""
         facts = sum(label > 0 for _, label in self.triples)
         return f"{len(self.sentences)} sentences, {len(self.pairs)} pairs of entities, {facts} facts"

@@ -1,4 +1,4 @@
-"""Parts of a corpus of bags; a bag is never cut."""
+"""Parts of a corpus of bags, which never cut a bag."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from datasets.seeds import generator
 
 
 def without_pairs(corpus: BagCorpus, other: BagCorpus) -> BagCorpus:
-    """The bags whose pair has no bag in the other corpus, for held-out evaluation of what was trained on the other.
+    """Return the bags whose pair has no bag in the other corpus, for held-out evaluation after training on the other.
 
     Raises:
       DataError: no bag is left.
@@ -22,7 +22,9 @@ def without_pairs(corpus: BagCorpus, other: BagCorpus) -> BagCorpus:
 
 
 def set_bags_apart(corpus: BagCorpus, share: float, *, seed: int) -> tuple[BagCorpus, BagCorpus]:
-    """(rest, apart): round(share * bags), at least one, drawn by the seed, are set apart with all their sentences.
+    """Set bags apart with all their sentences, and return (rest, apart).
+
+    It draws round(share * bags), at least one, by the seed.
 
     Related and unrelated pairs are drawn apart from each other, so that both parts have them in like proportions; of
     a single bag of either sort none is set apart.

@@ -33,7 +33,7 @@ _RELEASE = re.compile(rb"(\w{1,20})[ \t]+\[")
 
 @dataclass(frozen=True)
 class Consultation:
-    """A consultation: the parent's own report (without blanks around it) and the disease that was found."""
+    """A consultation, with the parent's own report (stripped) and the diagnosed disease."""
 
     consult_id: str
     disease: str
@@ -41,7 +41,7 @@ class Consultation:
 
 
 def read_consultations(path: PathLike, *, split: str = "train") -> tuple[Consultation, ...]:
-    """The consultations of a file of DXY, compressed or not, in the file's order.
+    """Read the consultations of a file of DXY, compressed or not, in the file's order.
 
     A consultation may occur more than once in the file with different annotations (seven do in the release's
     training split); the same record twice is refused.
@@ -77,7 +77,7 @@ def read_consultations(path: PathLike, *, split: str = "train") -> tuple[Consult
 
 
 def _records(path: PathLike, split: str) -> Iterator[tuple[dict[str, Any], Any]]:
-    """The records and their places, as arguments of a DataError."""
+    """Return the records and their positions, as arguments of a DataError."""
     with contextlib.closing(read_byte_lines(path)) as lines:
         first = next(lines, b"")
     if _RELEASE.match(first) is None:
@@ -97,7 +97,7 @@ def _records(path: PathLike, split: str) -> Iterator[tuple[dict[str, Any], Any]]
 
 
 def _literal(data: bytes, path: PathLike, line: int) -> list:
-    """A list that Python wrote, without running anything."""
+    """Parse a list that Python wrote, without running anything."""
     text = decode(data, path, line=line).strip()
     try:
         with warnings.catch_warnings():
@@ -118,7 +118,9 @@ def self_reports(
     name: str = "dxy",
     path: PathLike | None = None,
 ) -> TextCorpus:
-    """One sample a consultation: the self report, labelled with its disease; fields: `disease`.
+    """Return one sample for each consultation, its self report labelled with the disease.
+
+    Fields: `disease`.
 
     The document is the consultation's id; the sample's is ``<consult_id>/<n>``, n = 1 for its first record. The classes
     are `label_names` (for a dev split those of the training split), by default the diseases that occur, sorted.
@@ -152,12 +154,16 @@ def self_reports(
     language="Chinese",
     task="parents' reports in paediatric consultations: the disease",
     labels=LABELS,
+    strips=True,
     files={split: f"dxy/{split}.jsonl" for split in ("train", "dev", "test")},
     licence="none stated",
     citation="Xu et al., End-to-End Knowledge-Routed Relational Dialogue System for Automatic Diagnosis, AAAI 2019",
     available_from="copied in lemuria-wchen/imcs21 on GitHub: dxy_dialog_data_dialog_v2.txt, under the split's name",
 )
 def read(path: PathLike, *, name: str, label: str, split: str, training: PathLike | None = None) -> TextCorpus:
-    """The reports of a file, see `self_reports`; the classes are those of the file `training` where it is given."""
+    """Read the reports of a file (see `self_reports`).
+
+    The classes are those of the file `training` if it is given.
+    """
     classes = None if training is None else self_reports(read_consultations(training, split="train")).label_names
     return self_reports(read_consultations(path, split=split), classes, name=name, path=path)

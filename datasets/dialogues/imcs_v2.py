@@ -48,7 +48,7 @@ _LABEL_KEYS = ("symptom_norm", "symptom_type", "dialogue_act", "BIO_label")
 
 
 def read_dialogues(path: PathLike) -> tuple[Dialogue, ...]:
-    """The dialogues of a file in IMCS-V2's format, compressed or not, in the file's order.
+    """Read the dialogues of a file in IMCS-V2's format, compressed or not, in the file's order.
 
     Raises:
       DataError: the file is missing or not JSON, a key is missing or of the wrong type, a dialogue has no sentences, an
@@ -66,7 +66,7 @@ def read_dialogues(path: PathLike) -> tuple[Dialogue, ...]:
 
 
 def _labelled(dialogue: Any) -> bool:
-    """Whether a sentence has a key for labels, or the dialogue is not of the form, which is told where it is read."""
+    """Return whether a sentence has a key for labels, or the dialogue is malformed, which the reader reports."""
     sentences = dialogue.get("dialogue") if isinstance(dialogue, dict) else None
     if not isinstance(sentences, list) or not sentences or not all(isinstance(item, dict) for item in sentences):
         return True
@@ -74,7 +74,7 @@ def _labelled(dialogue: Any) -> bool:
 
 
 def read_symptom_vocabulary(path: PathLike) -> tuple[str, ...]:
-    """The normalised symptom names of a `symptom_norm.csv`: the header `norm`, then one name a line.
+    """Read the normalised symptom names of a `symptom_norm.csv`: the header `norm`, then one name per line.
 
     A name listed twice counts once.
 
@@ -94,7 +94,9 @@ def read_symptom_vocabulary(path: PathLike) -> tuple[str, ...]:
 def labelled_sentences(
     dialogues: Sequence[Dialogue], label: str, *, name: str = "imcs_v2", path: PathLike | None = None
 ) -> TextCorpus:
-    """One sample a sentence; its document is the dialogue, its fields are `diagnosis` (where known) and `speaker`.
+    """Return one sample for each sentence.
+
+    Its document is the dialogue, and its fields are `diagnosis` (if known) and `speaker`.
 
     Args:
       dialogues: As read by `read_dialogues`.
@@ -229,5 +231,8 @@ def _symptom_type(value: Any, fail: Fail) -> str:
     available_from="comes with this package",
 )
 def read(path: PathLike, *, name: str, label: str, split: str) -> TextCorpus:
-    """The sentences of a file, see `labelled_sentences`; one file holds one split."""
+    """Read the sentences of a file (see `labelled_sentences`).
+
+    One file holds one split.
+    """
     return labelled_sentences(read_dialogues(path), label, name=name, path=path)

@@ -1,4 +1,4 @@
-"""Texts with labels of the catalogue, by name."""
+"""The catalogue's texts with labels, by name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def load_corpus(
     label: str | None = None,
     split: str = "train",
 ) -> TextCorpus:
-    """Reads the texts and labels of a data set, see `datasets.catalogue.load`.
+    """Read the texts and labels of a data set (see `datasets.catalogue.load`).
 
     A file of the catalogue whose reader asks for that has the classes of the training split.
     """
@@ -27,7 +27,7 @@ def load_corpus(
 
 
 def symptom_vocabulary(name: str, data_dir: PathLike | None = None, path: PathLike | None = None) -> tuple[str, ...]:
-    """The words of a data set that segmentation has to know; none for a data set without a vocabulary.
+    """Return the words of a data set that segmentation must know, empty for a data set without a vocabulary.
 
     Raises:
       DataError: an unknown name, or a file that is not there or malformed.

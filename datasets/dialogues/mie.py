@@ -1,4 +1,4 @@
-"""MIE: Chinese cardiology consultations (Zhang et al., ACL 2020), the release's windows of five utterances.
+"""MIE: Chinese cardiology consultations (Zhang et al., ACL 2020), in the release's windows of five utterances.
 
 The file is a JSON list of dialogues, each a list of windows ``{"utterances": [five strings], "label":
 ["类:项-状态:值", …]}``. Window i ends at sentence i of the dialogue; what lies before the dialogue is the empty string.
@@ -37,7 +37,7 @@ _LABEL = re.compile(rf"({'|'.join(CATEGORIES.values())}):([^:\s]+)-状态:({'|'.
 
 @dataclass(frozen=True)
 class Window:
-    """Five utterances ``speaker:sentence`` of a dialogue (empty before it starts) and what they tell.
+    """Five utterances ``speaker:sentence`` of a dialogue (empty before it starts) and their labels.
 
     The ids are ``mie-<split>-<dialogue>/<window>`` and ``mie-<split>-<dialogue>``; dialogues count from 000, windows
     from 1. `facts` are triples (category, item, state), e.g. (症状, 头晕, 阳性).
@@ -50,7 +50,7 @@ class Window:
 
 
 def read_windows(path: PathLike, *, split: str = "dev") -> tuple[Window, ...]:
-    """The windows of a file of the MIE release, compressed or not, in the file's order.
+    """Read the windows of a file of the MIE release, compressed or not, in the file's order.
 
     Raises:
       DataError: the file is missing or not JSON, a type is wrong, a dialogue or window is empty, or a label is not of
@@ -71,7 +71,9 @@ def read_windows(path: PathLike, *, split: str = "dev") -> tuple[Window, ...]:
 
 
 def labelled_windows(windows: Sequence[Window], label: str = "symptom_mentioned", *, name="mie_windows") -> TextCorpus:
-    """One sample a window: its utterances that are not empty, joined by line feeds; its document is the dialogue.
+    """Return one sample for each window, its non-empty utterances joined by line feeds.
+
+    Its document is the dialogue.
 
     `label` is one of `CATEGORIES`: 1 if the window has a fact of that category.
     """
@@ -130,7 +132,7 @@ _SOURCE = "released by the authors: nlpir2020/MIE-ACL-2020 on GitHub"
     **_ENTRY,
 )
 def read(path: PathLike, *, name: str, label: str, split: str) -> TextCorpus:
-    """The windows of a file, see `labelled_windows`."""
+    """Read the windows of a file (see `labelled_windows`)."""
     return labelled_windows(read_windows(path, split=split), label, name=name)
 
 
@@ -144,5 +146,5 @@ def read(path: PathLike, *, name: str, label: str, split: str) -> TextCorpus:
     **_ENTRY,
 )
 def read_sentences(path: PathLike, *, name: str, label: str, split: str) -> TextCorpus:
-    """The sentences of a file in the form of IMCS-V2, see `imcs_v2.labelled_sentences`."""
+    """Read the sentences of a file in IMCS-V2's format (see `imcs_v2.labelled_sentences`)."""
     return imcs_v2.read(path, name=name, label=label, split=split)

@@ -1,4 +1,7 @@
-"""What readers return. The `repr` of a record shows ids and counts, never a patient's text."""
+"""The records that readers return.
+
+The `repr` of a record has ids and counts, never a patient's text.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ class Utterance:
 
 @dataclass(frozen=True)
 class Dialogue:
-    """A consultation: at least one utterance, with the parent's report and the diagnosis where the file has them."""
+    """A consultation with at least one utterance, and the parent's report and the diagnosis if the file has them."""
 
     example_id: str
     diagnosis: str | None

@@ -55,7 +55,7 @@ def read_biored(
     pair_types: Sequence[Sequence[str]] = PAIR_TYPES,
     directed: bool | Collection[str] = False,
 ) -> DocumentCorpus:
-    """The documents of a file, see `datasets.documents.pairs.rule_of`.
+    """Read the documents of a file (see `datasets.documents.pairs.rule_of`).
 
     Whether a relation is novel is not classified.
     """

@@ -1,4 +1,4 @@
-"""CDR, CHR and GDA: relations of chemicals, diseases and genes in whole abstracts, in PubTator's form."""
+"""CDR, CHR and GDA: relations of chemicals, diseases and genes in whole abstracts, in PubTator format."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ GDA = PairRule((("Gene", "Disease"),), ("GDA",))
 
 
 def _read(path: PathLike, rule: PairRule, *, tree_numbers=None, name: str, split: str, **options: str):
-    """The documents with their candidate pairs; `options` are those of `read_pubtator`, the others as there and in
-    `document_corpus`."""
+    """Read the documents with their candidate pairs.
+
+    `options` are those of `read_pubtator`, and the others as there and in `document_corpus`.
+    """
     tally: Counter[str] = Counter()
     kinds = entity_types(rule.pair_types)
     documents = read_pubtator(path, kinds=kinds, relations=rule.relation_names, tally=tally, **options)
@@ -44,8 +46,11 @@ def _files(name: str) -> dict[str, str]:
     available_from="BioCreative V, track 3: CDR_TrainingSet.PubTator.txt, CDR_DevelopmentSet and CDR_TestSet",
 )
 def read_cdr(path: PathLike, *, name: str, label: str, split: str, mesh_tree: PathLike | None = None) -> DocumentCorpus:
-    """The documents of a file; with a file of MeSH without negative pairs that are hypernyms of a positive one, as
-    FedLCC's Table 1 counts (4,202 in train, 4,075 in dev, 4,138 in test)."""
+    """Read the documents of a file.
+
+    With a file of MeSH, negative pairs that are hypernyms of a positive one are left out, like in FedLCC's Table 1
+    (4,202 in train, 4,075 in dev, 4,138 in test).
+    """
     tree_numbers = None if mesh_tree is None else read_mesh_tree(mesh_tree)
     corpus = _read(path, CDR, tree_numbers=tree_numbers, name=name, split=split)
     if mesh_tree is not None:
@@ -67,7 +72,10 @@ def read_cdr(path: PathLike, *, name: str, label: str, split: str, mesh_tree: Pa
     available_from="the National Centre for Text Mining, Manchester: nactem.ac.uk/CHR",
 )
 def read_chr(path: PathLike, *, name: str, label: str, split: str) -> DocumentCorpus:
-    """The documents of a file; the label says which unrelated pairs are candidates, see `PairRule`."""
+    """Read the documents of a file.
+
+    The label says which unrelated pairs are candidates (see `PairRule`).
+    """
     rule = dataclasses.replace(CHR, unrelated=label)
     return _read(path, rule, joined="aliases", name=name, split=split)
 
@@ -86,5 +94,5 @@ def read_chr(path: PathLike, *, name: str, label: str, split: str) -> DocumentCo
     "fenchri/edge-oriented-graph on GitHub",
 )
 def read_gda(path: PathLike, *, name: str, label: str, split: str) -> DocumentCorpus:
-    """The documents of a file."""
+    """Read the documents of a file."""
     return _read(path, GDA, separators="|;,", name=name, split=split)

@@ -1,4 +1,4 @@
-"""ChemProt's release as documents: abstracts whose relations are between two mentions."""
+"""ChemProt's release as documents, which are abstracts with relations between two mentions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from datasets.relations.chemprot_release import read_documents, read_relations, 
 
 
 def read_chemprot_documents(path: PathLike, *, label: str = "groups", annotated: bool = True) -> tuple[Document, ...]:
-    """The abstracts of a split, in the file's order.
+    """Read the abstracts of a split, in the file's order.
 
     Each mention is an entity of its own, with its id, e.g. ``T1``.
 

@@ -1,4 +1,4 @@
-"""From a partition of documents to the clients' arrays, and what the server tests on."""
+"""From a partition of documents to the clients' arrays and the server's test documents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from datasets.partition import Partition
 
 @dataclass(frozen=True)
 class HeldOutDocuments:
-    """Documents that no client has, for choosing the threshold or for testing.
+    """Documents that no client has, for selecting the threshold or for testing.
 
     Attributes:
       name: E.g. ``dev``.
@@ -36,7 +36,7 @@ def encode_document_clients(
     encoding: DocumentEncoding,
     held_out: dict[str, DocumentCorpus] | None = None,
 ) -> tuple[FederatedExamples, dict[str, HeldOutDocuments]]:
-    """The clients' examples, the arrays of `DocumentEncoding.encode`, and the held-out documents by name.
+    """Return the clients' examples, the arrays of `DocumentEncoding.encode`, and the held-out documents by name.
 
     All arrays have the same widths. A client's test examples are sorted by their length.
 
@@ -66,7 +66,10 @@ def encode_document_clients(
 def hold_out(
     name: str, corpus: DocumentCorpus, encoded: EncodedDocuments, known: Collection[NamedFact] | None = None
 ) -> HeldOutDocuments:
-    """Documents of a corpus that no client has, see `HeldOutDocuments`; `known` are as in `gold_facts`."""
+    """Return documents of a corpus that no client has (see `HeldOutDocuments`).
+
+    `known` are as in `gold_facts`.
+    """
     return HeldOutDocuments(name, _by_length(encoded), gold_facts(corpus, known))
 
 

@@ -1,4 +1,4 @@
-"""What a document-level relation classification is made of: entities, candidate pairs, samples, a corpus."""
+"""Document-level relation classification: entities, candidate pairs, samples and a corpus."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LABEL_NAMES = ("unrelated", "related")
 
 @dataclass(frozen=True)
 class DocumentEntity:
-    """An entity of a document: its identifier, its type and where it is named (composite mentions included)."""
+    """An entity of a document, with its identifier, its type and its mentions (including composite ones)."""
 
     entity_id: str
     kind: str
@@ -26,7 +26,7 @@ class DocumentEntity:
 
 @dataclass(frozen=True)
 class DocumentPair:
-    """A candidate: may there be a relation from the head to the tail?
+    """A candidate pair, which may have a relation from the head to the tail.
 
     Attributes:
       head, tail: Indices of the sample's `entities`.
@@ -45,7 +45,9 @@ class DocumentPair:
 
 @dataclass(frozen=True)
 class DocumentSample:
-    """A document with its candidate pairs; it has what a partitioner looks at (`datasets.partition.Sample`).
+    """A document with its candidate pairs.
+
+    It has the attributes that a partitioner needs (`datasets.partition.Sample`).
 
     Attributes:
       sample_id: Unique over a corpus's splits.
@@ -61,34 +63,36 @@ class DocumentSample:
 
     @property
     def document_id(self) -> str:
-        """The document, e.g. its PMID."""
+        """Return the document's id, for example its PMID."""
         return self.document.document_id
 
     @property
     def label(self) -> int:
-        """Index of `LABEL_NAMES`: 1 if there is a positive pair."""
+        """Return the index in `LABEL_NAMES`, 1 if there is a positive pair."""
         return int(any(pair.labels for pair in self.pairs))
 
     @property
     def fields(self) -> Mapping[str, str]:
-        """What a partitioner may group by: `label`."""
+        """Return what a partitioner may group by: `label`."""
         return {"label": LABEL_NAMES[self.label]}
 
     @cached_property
     def degrees(self) -> Mapping[str, tuple[int, ...]]:
-        """Name of a document graph -> how many edges leave each node, for `structural_entropy`; see `adjacency`."""
+        """Return the node degrees of each document graph, by its name, for `structural_entropy` (see `adjacency`)."""
         entities, sentences = [entity.mentions for entity in self.entities], sentences_of(self.document)
         pairs = [(pair.head, pair.tail) for pair in self.pairs]
         return {g: tuple(adjacency(entities, sentences, pairs, g).sum(axis=1).tolist()) for g in GRAPHS}
 
     def pair_ids(self, pair: DocumentPair) -> tuple[str, str, str]:
-        """Document, head and tail: what the evaluation compares with the gold."""
+        """Return document, head and tail, which the evaluation compares with the gold."""
         return self.document_id, self.entities[pair.head].entity_id, self.entities[pair.tail].entity_id
 
 
 @dataclass(frozen=True)
 class DocumentCorpus:
-    """Samples of one document-level relation classification; partitioners and `build_partition` take it as it is.
+    """Samples of one document-level relation classification.
+
+    Partitioners and `build_partition` accept it unchanged.
 
     Attributes:
       name: The corpus, e.g. ``cdr``.
@@ -122,16 +126,16 @@ class DocumentCorpus:
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """The classes of documents, under the name that partitioners know."""
+        """Return the classes of documents, under the name that partitioners know."""
         return LABEL_NAMES
 
     @property
     def entity_types(self) -> tuple[str, ...]:
-        """The types that entities of candidate pairs have, sorted."""
+        """Return the types of the entities in candidate pairs, sorted."""
         return entity_types(self.pair_types)
 
     def counts(self) -> dict[str, int]:
-        """Documents, entities, mentions (a composite one once for each entity), pairs, positive and intra ones."""
+        """Count documents, entities, mentions (composite ones once per entity), pairs, and positive and intra pairs."""
         pairs = [pair for sample in self.samples for pair in sample.pairs]
         positive = [pair for pair in pairs if pair.labels]
         entities = [entity for sample in self.samples for entity in sample.entities]
@@ -148,5 +152,5 @@ class DocumentCorpus:
 
 
 def entity_types(pair_types: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """The types in pairs of types, each once, sorted."""
+    """Return the types in pairs of types, each once, sorted."""
     return tuple(sorted({kind for kinds in pair_types for kind in kinds}))

@@ -52,8 +52,10 @@ def read_docred(
     directed: bool | Collection[str] = True,
     held_out: bool = False,
 ) -> DocumentCorpus:
-    """The documents of a file; the relations are by default those that it states, see
-    `datasets.documents.pairs.rule_of`."""
+    """Read the documents of a file.
+
+    The relations are by default those that it states (see `datasets.documents.pairs.rule_of`).
+    """
     tally: Counter[str] = Counter()
     documents = read_docred_json(path, tally=tally)
     rule = rule_of(documents, path, relations=relations, pair_types=pair_types, directed=directed, held_out=held_out)
@@ -61,7 +63,9 @@ def read_docred(
 
 
 def read_docred_json(path: PathLike, *, tally: Counter[str] | None = None) -> tuple[Document, ...]:
-    """The documents of a file in DocRED's form, compressed or not, in its order; mentions in the order of the text.
+    """Read the documents of a file in DocRED's format, compressed or not, in its order.
+
+    Mentions are in the order of the text.
 
     What is irregular but clear is read and counted: a mention or a relation that is there twice, an entity whose
     mentions have several types (the first one counts), a title that an earlier document has (it gets a number).
@@ -120,7 +124,7 @@ def _document(value: Mapping[str, Any], document_id: str, tally: Counter[str], f
 
 
 def _text(value: Mapping[str, Any], fail: Fail) -> tuple[str, list[list[_Span]]]:
-    """The text, and the spans of each sentence's tokens in it."""
+    """Return the text, and the spans of each sentence's tokens in it."""
     words, spans, start = [], [], 0
     for number, sentence in enumerate(field(value, "sents", list, fail)):
         spans.append([])
@@ -136,7 +140,7 @@ def _text(value: Mapping[str, Any], fail: Fail) -> tuple[str, list[list[_Span]]]
 
 
 def _mention(mention: Any, where: str, tokens: Sequence[Sequence[_Span]], fail: Fail) -> tuple[int, int, str, str]:
-    """Start, end, name and type of a mention."""
+    """Return start, end, name and type of a mention."""
     mention = require(mention, dict, where, fail)
     sentence, tokens_of = field(mention, "sent_id", int, fail), field(mention, "pos", list, fail)
     kind = field(mention, "type", str, fail)

@@ -22,8 +22,11 @@ _Row = tuple[list[int], list[tuple[int, int]]]
 
 @dataclass(frozen=True)
 class PairId:
-    """A candidate pair for the evaluation: identifiers of a document and two entities, whether it is intra, and which
-    relations it does not count (`DocumentPair.uncounted`)."""
+    """A candidate pair for the evaluation.
+
+    It has the identifiers of a document and two entities, whether it is intra, and the relations that it does not count
+    (`DocumentPair.uncounted`).
+    """
 
     document_id: str
     head_id: str
@@ -33,7 +36,7 @@ class PairId:
 
 
 def identified_pairs(samples: Sequence[DocumentSample]) -> tuple[tuple[PairId, ...], ...]:
-    """Of each document its candidate pairs, in the order of its rows of scores."""
+    """Return each document's candidate pairs, in the order of its rows of scores."""
     return tuple(tuple(PairId(*s.pair_ids(pair), pair.intra, pair.uncounted) for pair in s.pairs) for s in samples)
 
 
@@ -49,7 +52,7 @@ class Widths:
 
 @dataclass(frozen=True)
 class EncodedDocuments:
-    """Arrays of D documents, see `DocumentEncoding.encode`, and what their pairs are.
+    """Arrays of D documents (see `DocumentEncoding.encode`), and their pairs.
 
     Attributes:
       arrays: With the leading dimension D.
@@ -61,11 +64,11 @@ class EncodedDocuments:
 
     @property
     def lengths(self) -> np.ndarray:
-        """Pieces of each document, int64 [D]."""
+        """Return the number of pieces of each document, int64 [D]."""
         return self.arrays["attention_mask"].sum(axis=1, dtype=np.int64)
 
     def notes(self) -> tuple[str, ...]:
-        """What a report has to say: the documents' lengths."""
+        """Return what a report must say about the documents' lengths."""
         lengths, longer = self.lengths, int((self.lengths > 512).sum())
         return (
             f"documents of {int(np.median(lengths))} pieces in the median, {int(lengths.max())} at most, "
@@ -75,7 +78,7 @@ class EncodedDocuments:
 
 @dataclass(frozen=True)
 class DocumentEncoding:
-    """Word pieces of a whole document, one ``*`` before and one after every mention of its entities.
+    """Word pieces of a whole document, with one ``*`` before and one after every mention of its entities.
 
     A document is one sequence of any length; the model cuts it into windows. Mentions that belong to no entity are not
     marked. Where several mentions begin (or end) at the same place, they share the marker, as in ATLOP; where one ends
@@ -104,13 +107,15 @@ class DocumentEncoding:
             require(whole_number(3), longest=self.longest)
 
     def describe(self) -> str:
-        """The encoding in a few words."""
+        """Describe the encoding in a few words."""
         return f"word pieces of whole documents, {self.marker} around every mention"
 
     def encode(
         self, corpus: DocumentCorpus, samples: Sequence[DocumentSample] | None = None, *, widths: Widths | None = None
     ) -> EncodedDocuments:
-        """The arrays of D documents, int32 unless said; padding is -1 in what is an index.
+        """Return the arrays of D documents, int32 by default.
+
+        Padding is -1 in index arrays.
 
         - ``input_ids`` [D, L]: [CLS], pieces and markers, [SEP], padding; ``attention_mask`` [D, L];
         - ``mention_place`` [D, M]: where the marker before a mention stands; ``mention_entity`` [D, M]: its entity,
@@ -129,7 +134,10 @@ class DocumentEncoding:
         return self._arrays(corpus, samples, self._rows(samples), widths)
 
     def encode_together(self, corpora: Sequence[DocumentCorpus]) -> tuple[EncodedDocuments, ...]:
-        """Each corpus's documents, all with the same widths: the maxima over the corpora. Raises DataError."""
+        """Encode several corpora with the same widths, the maxima over all.
+
+        Raises DataError.
+        """
         made = [(corpus, corpus.samples, self._rows(corpus.samples)) for corpus in corpora]
         widths = Widths(*map(max, zip(*(astuple(_widths(samples, rows)) for _, samples, rows in made), strict=True)))
         return tuple(self._arrays(*parts, widths) for parts in made)
@@ -148,7 +156,7 @@ class DocumentEncoding:
         ]
 
     def _document(self, sample: DocumentSample, cuts: Sequence[int], stretches: Sequence[Sequence[int]]) -> _Row:
-        """A document whose text is cut at these places, from the pieces of the stretches between them."""
+        """Encode a document whose text is cut at these positions, from the pieces of the stretches between them."""
         marker = self.tokenizer.convert_tokens_to_ids(self.marker)
         mentions = [(entity, m) for entity, e in enumerate(sample.entities) for m in e.mentions]
         starts, ends = {m.start for _, m in mentions}, {m.end for _, m in mentions}
@@ -198,7 +206,7 @@ class DocumentEncoding:
 
 
 def _boundaries(sample: DocumentSample) -> list[int]:
-    """Where the text is cut: its ends and those of the entities' mentions, increasing, each once."""
+    """Return where the text is cut: at its ends and those of the entities' mentions, increasing, each once."""
     inner = {offset for entity in sample.entities for m in entity.mentions for offset in (m.start, m.end)}
     return sorted({0, len(sample.document.text), *inner})
 

@@ -1,4 +1,4 @@
-"""The graph of a document that FedLCC's structural entropy is taken of (Section 3.5), as degrees of its nodes.
+"""The graph of a document for FedLCC's structural entropy (Section 3.5), as degrees of its nodes.
 
 Nodes: entities, mentions (a composite mention is a node for each entity) and sentences. Edges: MM, two mentions in a
 sentence; ME, a mention and its entity; MS, a mention and its sentence; ES, an entity and a sentence with a mention of
@@ -25,7 +25,10 @@ from datasets.relations.sentences import sentences_of_document
 
 
 def sentences_of(document: Document) -> list[Span]:
-    """The sentences of a document, at least one: the corpus's own, or found by a rule that cuts no mention."""
+    """Return the sentences of a document, at least one.
+
+    They are the corpus's own, or found by a rule that cuts no mention.
+    """
     if document.sentences:
         return list(document.sentences)
     spans = [(mention.start, mention.end) for mention in document.mentions]
@@ -33,7 +36,7 @@ def sentences_of(document: Document) -> list[Span]:
 
 
 def sentence_index(mention: EntityMention, sentences: Sequence[Span]) -> int:
-    """The sentence in which a mention begins."""
+    """Return the index of the sentence in which a mention begins."""
     return max(0, bisect.bisect_right([start for start, _ in sentences], mention.start) - 1)
 
 
@@ -43,7 +46,7 @@ def adjacency(
     pairs: Sequence[tuple[int, int]],
     graph: str = "released_code",
 ) -> np.ndarray:
-    """The graph's adjacency matrix, bool [N, N], with entities first, then mentions, then sentences.
+    """Return the graph's adjacency matrix, bool [N, N], with entities first, then mentions, then sentences.
 
     It is symmetric but for the edges EE.
 

@@ -20,7 +20,7 @@ def load_documents(
     mesh_tree: PathLike | None = None,
     **pairing,
 ) -> DocumentCorpus:
-    """Reads the documents of a data set, with their candidate pairs, see `datasets.catalogue.load`.
+    """Read the documents of a data set with their candidate pairs (see `datasets.catalogue.load`).
 
     The split is part of the documents' ids. With `mesh_tree`, a file of MeSH (see `read_mesh_tree`), negative pairs of
     ``cdr`` that are hypernyms of a positive one are left out, and the notes say so. `pairing` are `relations`,
@@ -31,6 +31,9 @@ def load_documents(
 
 
 def pairing_for(name: str, pairing: Mapping[str, Any]) -> dict[str, Any]:
-    """Those options of `load_documents` that the reader of a data set takes. Raises DataError for an unknown name."""
+    """Return the options of `load_documents` that a data set's reader takes.
+
+    Raises DataError for an unknown name.
+    """
     taken = find_data_set(name).options
     return {option: value for option, value in pairing.items() if option in taken}

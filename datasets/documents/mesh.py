@@ -26,7 +26,7 @@ _REMEDY = "give NLM's d<year>.bin, or lines of descriptor, tab, tree number"
 
 
 def read_mesh_tree(path: PathLike) -> dict[str, tuple[str, ...]]:
-    """Descriptor to its tree numbers, in the file's order.
+    """Return the tree numbers of each descriptor, in the file's order.
 
     Raises:
       DataError: the file cannot be read, has neither form, or a line of the table or a record is malformed.
@@ -80,5 +80,5 @@ def _records(lines: Sequence[tuple[int, str]], path: PathLike) -> dict[str, list
 
 
 def is_hypernym(above: Sequence[str], below: Sequence[str]) -> bool:
-    """Whether a tree number of `above` is an ancestor of (or the same as) one of `below`."""
+    """Return whether a tree number of `above` is an ancestor of (or the same as) one of `below`."""
     return any(low == high or low.startswith(high + ".") for high in above for low in below)

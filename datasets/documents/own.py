@@ -1,4 +1,4 @@
-"""Your own documents, in PubTator's form or in DocRED's JSON; the file's ending says which."""
+"""Your own documents, in PubTator format or in DocRED's JSON, by the file's ending."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def read_documents(
     separators: str = SEPARATORS,
     held_out: bool = False,
 ) -> DocumentCorpus:
-    """The documents of a file; what is not given of the pairs its facts say, see `datasets.documents.pairs.rule_of`.
+    """Read the documents of a file.
+
+    Anything not given about the pairs is taken from its facts (see `datasets.documents.pairs.rule_of`).
 
     `label` and `separators` are `joined` and `separators` of `read_pubtator`; DocRED's JSON has no use for them.
     """

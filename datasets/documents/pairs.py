@@ -23,7 +23,7 @@ PairTypes = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class PairRule:
-    """Which pairs of entities are candidates.
+    """The rule that says which pairs of entities are candidates.
 
     Attributes:
       pair_types: Types of a pair's head and tail. Where both are the same, an entity is head and tail in turn.
@@ -45,7 +45,7 @@ class PairRule:
 
     @property
     def directed(self) -> bool:
-        """Whether a relation has a direction."""
+        """Return whether a relation has a direction."""
         return not set(self.relation_names) <= self.undirected
 
 
@@ -59,7 +59,9 @@ def rule_of(
     held_out: bool = False,
     kinds: Collection[str] | None = None,
 ) -> PairRule:
-    """The rule for a file's documents, which state what is not given.
+    """Return the rule for a file's documents.
+
+    Anything not given is taken from the documents.
 
     Args:
       documents: Of the file.
@@ -112,7 +114,7 @@ def _require_known(documents: Sequence[Document], path: PathLike, names: Collect
 
 
 def _stated_types(documents: Sequence[Document], names: Collection[str], undirected: Collection[str]) -> PairTypes:
-    """Types of heads and tails of stated relations, sorted."""
+    """Return the types of heads and tails of stated relations, sorted."""
     of_directed, of_undirected = set(), set()
     for document in documents:
         kinds = {i: {m.kind for m in mentions} for i, mentions in document.entities().items()}
@@ -137,7 +139,7 @@ def document_corpus(
     notes: Sequence[str] = (),
     facts_by_name: bool = False,
 ) -> DocumentCorpus:
-    """The documents with their entities and candidate pairs.
+    """Return the documents with their entities and candidate pairs.
 
     An entity is an identifier with a type; mentions without an identifier belong to none and are no candidates. A pair
     is positive where the document states a relation of its identifiers. A relation of an entity with itself is left
@@ -176,7 +178,7 @@ def document_corpus(
 
 
 def filtering_note(negative: int, left_out: int = 0, descriptors: int | None = None) -> str:
-    """What is said of hypernym filtering: `negative` pairs, those that it leaves out, descriptors of the tree."""
+    """Describe hypernym filtering: the `negative` pairs, those that it leaves out, and the tree's descriptors."""
     if descriptors is None:
         return f"no hypernym filtering: all {negative} negative pairs are kept"
     return (
@@ -200,7 +202,10 @@ _Key = tuple[str, str]
 def _paired(
     document: Document, entities: Sequence[DocumentEntity], rule: PairRule, counts: Counter[str]
 ) -> tuple[Document, list[DocumentPair]]:
-    """(the document, its candidate pairs); a fact without a direction is in the order of the first pair of the two."""
+    """Return the document and its candidate pairs.
+
+    A fact without a direction is in the order of the first pair of the two.
+    """
     holds = _relations(document, rule, counts)
     candidates = _candidates(entities, rule, holds, counts)
     document = _ordered(document, rule, candidates)
@@ -222,7 +227,10 @@ def _paired(
 
 
 def _relations(document: Document, rule: PairRule, counts: Counter[str]) -> dict[_Key, set[int]]:
-    """Head and tail -> the relations that hold of them; those without a direction are there in both orders."""
+    """Return the relations that hold for each (head, tail).
+
+    Those without a direction are listed in both orders.
+    """
     holds: dict[_Key, set[int]] = {}
     others = 0
     for fact in document.facts:
@@ -246,7 +254,7 @@ def _relations(document: Document, rule: PairRule, counts: Counter[str]) -> dict
 def _candidates(
     entities: Sequence[DocumentEntity], rule: PairRule, holds: Collection[_Key], counts: Counter[str]
 ) -> dict[_Key, tuple[int, int]]:
-    """Head and tail -> their places among the entities, in the order of heads, then tails."""
+    """Return the indices of the entities for each (head, tail), in the order of heads, then tails."""
     types = set(rule.pair_types)
     candidates: dict[_Key, tuple[int, int]] = {}
     for i, head in enumerate(entities):
@@ -267,8 +275,10 @@ def _candidates(
 
 
 def _ordered(document: Document, rule: PairRule, candidates: Mapping[_Key, tuple[int, int]]) -> Document:
-    """The document with each fact without a direction once: in the order of the first candidate of the two entities,
-    or in that of their identifiers where there is none."""
+    """Return the document with each fact without a direction once.
+
+    It is in the order of the first candidate of the two entities, or in that of their identifiers if there is none.
+    """
     if not rule.undirected:
         return document
     first = {frozenset(key): key for key in reversed(candidates)}

@@ -61,7 +61,9 @@ def read_pubtator(
     no_identifier: Collection[str] = (NO_IDENTIFIER,),
     novelty: bool = False,
 ) -> tuple[Document, ...]:
-    """The documents of a PubTator file, compressed or not, in its order; mentions in the order of the text.
+    """Read the documents of a PubTator file, compressed or not, in its order.
+
+    Mentions are in the order of the text.
 
     What no reader can repair is refused. What is irregular but clear is read and counted: a duplicate annotation or
     relation (read once), a mention whose spelling differs from the text only in case, a relation that names
@@ -108,7 +110,7 @@ def read_pubtator(
 def read_marked_texts(
     path: PathLike, *, kinds: Collection[str] | None = None, annotated: bool = True, tally: Counter[str] | None = None
 ) -> Iterator[tuple[Fail, Document]]:
-    """The documents of a PubTator file with mentions only, each after what builds the error of its first line.
+    """Read the documents of a PubTator file with only mentions, each after a function that builds its error.
 
     For entity recognition: identifiers and relations are not read, so they may have any form (BioRED's relations have a
     fifth column, ``Novel`` or ``No``), and a mention may have no column of identifiers. Mentions are in the order of
@@ -139,7 +141,7 @@ def read_marked_texts(
 
 
 def _texts(path: PathLike) -> Iterator[tuple[Fail, list[tuple[int, str]], str, str, int]]:
-    """Of each document what builds the error of its first line, its block, its id, its text, and the title's length.
+    """Read each document's error function (for its first line), block, id, text, and the title's length.
 
     Raises:
       DataError: a block without title or abstract, an id twice, or no documents.
@@ -159,7 +161,10 @@ def _texts(path: PathLike) -> Iterator[tuple[Fail, list[tuple[int, str]], str, s
 def _rows(
     block: Sequence[tuple[int, str]], document_id: str, path: PathLike, widths: Collection[int]
 ) -> Iterator[tuple[Fail, list[str]]]:
-    """What builds the error of each line after a document's text, and the line's columns. Raises DataError."""
+    """Yield an error function and the columns of each line after a document's text.
+
+    Raises DataError.
+    """
     for line, content in block[2:]:
         fail = functools.partial(DataError, path=path, line=line)
         row = columns(content, widths, fail)
@@ -169,14 +174,17 @@ def _rows(
 
 
 def _is_relation(row: Sequence[str]) -> bool:
-    """Whether a line is a relation: of four columns, not beginning with an offset, or of five with BioRED's last."""
+    """Return whether a line is a relation.
+
+    It has four columns and does not begin with an offset, or has five with BioRED's last.
+    """
     return (len(row) == 4 and not row[1].isdecimal()) or (len(row) == 5 and row[4] in _NOVELTY)
 
 
 def _annotated(
     block, document_id: str, text: str, path, split, joined: str, kinds, relations, tally: Counter[str], novelty: bool
 ) -> tuple[_Mentions, _Statements]:
-    """The mentions and relations in the lines after a document's text."""
+    """Return the mentions and relations in the lines after a document's text."""
     mentions: _Mentions = {}
     stated: _Statements = {}
     row: list[str] = []
@@ -202,7 +210,7 @@ def _annotated(
 def _entities(
     mentions: _Mentions, stated: _Statements, joined: str, tally: Counter[str]
 ) -> tuple[_Mentions, dict[str, str]]:
-    """(the mentions with the ids of their entities, identifier -> id of its entity)."""
+    """Return the mentions with the ids of their entities, and the id of the entity of each identifier."""
     sides = [ids for pair in stated.values() for ids in pair]
     if joined == "entities":
         tally["mentions name several entities"] += sum(len(ids) > 1 for ids in mentions.values())
@@ -215,14 +223,17 @@ def _entities(
 
 
 def _blocks(path: PathLike) -> Iterator[list[tuple[int, str]]]:
-    """The lines of each document with their numbers; blank lines separate."""
+    """Yield the numbered lines of each document, separated by blank lines."""
     for blank, block in itertools.groupby(read_lines(path, ended=True), lambda line: not line[1].strip()):
         if not blank:
             yield list(block)
 
 
 def title_and_abstract(block: Sequence[tuple[int, str]], path: PathLike) -> tuple[str, str, str]:
-    """Document id, title and abstract from the first two lines (with their numbers) of a block. Raises DataError."""
+    """Return document id, title and abstract from the first two (numbered) lines of a block.
+
+    Raises DataError.
+    """
     parts = []
     for mark, what, (line, content) in zip("ta", ("title", "abstract"), (*block, (block[0][0], ""))[:2], strict=True):
         match = _TEXT.fullmatch(content)
@@ -242,7 +253,7 @@ def title_and_abstract(block: Sequence[tuple[int, str]], path: PathLike) -> tupl
 
 
 def _identifiers(value: str, fail: Fail, *, pattern: re.Pattern, missing: Collection[str]) -> list[str]:
-    """The identifiers of a column as they stand; ``-1`` for none."""
+    """Return the identifiers of a column as they are, with ``-1`` for none."""
     result = [part.strip() for part in pattern.split(value)]
     if not all(result):
         raise fail("an identifier is empty", remedy=f"write {NO_IDENTIFIER} for none")
@@ -250,7 +261,7 @@ def _identifiers(value: str, fail: Fail, *, pattern: re.Pattern, missing: Collec
 
 
 def _mention(row: Sequence[str], text: str, kinds: Collection[str] | None, fail: Fail) -> tuple[int, int, str]:
-    """Start, end and type of a mention."""
+    """Return start, end and type of a mention."""
     kind = one_of(row[4], row[4:5] if kinds is None else kinds, "entity type", fail, column=5)
     if not kind.strip():
         raise fail("the mention has no type", remedy="name it in the fifth column")
@@ -263,7 +274,7 @@ def _mention(row: Sequence[str], text: str, kinds: Collection[str] | None, fail:
 def _annotation(
     row: Sequence[str], text: str, split, kinds: Collection[str] | None, fail: Fail
 ) -> tuple[_Span, tuple[str, ...]]:
-    """A mention's span and its identifiers, each once and without ``-1``."""
+    """Return a mention's span and its identifiers, each once and without ``-1``."""
     start, end, kind = _mention(row, text, kinds, fail)
     ids = split(row[5], fail)
     if len(row) == 7 and len(ids) != len(row[6].split("|")):
@@ -276,7 +287,7 @@ def _annotation(
 def _relation(
     row: Sequence[str], split, joined: str, relations: Collection[str] | None, novelty: bool, fail: Fail
 ) -> tuple[_Statement, tuple[tuple[str, ...], tuple[str, ...]]]:
-    """A relation and the identifiers of its two sides: one each, or the aliases of one entity each."""
+    """Return a relation and the identifiers of its two sides: one each, or the aliases of one entity each."""
     none = (NO_RELATION,) if novelty else ()
     name = one_of(row[1], row[1:2] if relations is None else (*relations, *none), "relation", fail, column=2)
     if not name.strip():
@@ -293,7 +304,7 @@ def _relation(
 
 
 def _require_whole(last: Sequence[Sequence[str]], mentioned: Collection[str], fail: Fail) -> None:
-    """Refuses a document's last relation if it names no mention's identifier, but the beginning of one."""
+    """Refuse a document's last relation if it names only the beginning of a mention's identifier."""
     for identifier in (i for ids in last for i in ids if i not in mentioned):
         if any(whole.startswith(identifier) for whole in mentioned):
             reason = "the relation names the beginning of an identifier: the line is cut"
@@ -301,7 +312,10 @@ def _require_whole(last: Sequence[Sequence[str]], mentioned: Collection[str], fa
 
 
 def _merged(lists: Sequence[Sequence[str]]) -> dict[str, str]:
-    """Alias to the entity's id: lists that share an alias, directly or by others, are one entity."""
+    """Return the entity's id for each alias.
+
+    Lists that share an alias, directly or through others, are one entity.
+    """
     groups: list[set[str]] = []
     for ids in lists:
         if not ids:

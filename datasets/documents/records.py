@@ -1,4 +1,4 @@
-"""What the readers of document-level data return: a text, its entities' mentions, and relations between entities."""
+"""The records of document-level data: a text, its entities' mentions, and relations between entities."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datasets.errors import DataError, named
 
 @dataclass(frozen=True)
 class EntityMention:
-    """A place where a document names one entity, or several at once (a composite mention).
+    """A span in which a document names one entity, or several at once (a composite mention).
 
     Attributes:
       start, end: Characters (code points) of the document's text, half-open.
@@ -27,7 +27,7 @@ class EntityMention:
 
 @dataclass(frozen=True)
 class Fact:
-    """A relation between two entities: of a document, or of a knowledge base."""
+    """A relation between two entities of a document or of a knowledge base."""
 
     head_id: str
     relation: str
@@ -68,7 +68,10 @@ class Document:
                 )
 
     def entities(self) -> dict[str, tuple[EntityMention, ...]]:
-        """Identifier to its mentions, in the order of the first ones; a composite mention stands under all its ids."""
+        """Return the mentions of each identifier, ordered by first mention.
+
+        A composite mention is listed under all its ids.
+        """
         mentions_of: dict[str, list[EntityMention]] = {}
         for mention in self.mentions:
             for entity_id in mention.entity_ids:
@@ -76,7 +79,7 @@ class Document:
         return {entity_id: tuple(mentions) for entity_id, mentions in mentions_of.items()}
 
     def names(self) -> dict[str, frozenset[str]]:
-        """Identifier to what its mentions are called."""
+        """Return the names of each identifier's mentions."""
         return {
             entity_id: frozenset(self.text[m.start : m.end] if m.name is None else m.name for m in mentions)
             for entity_id, mentions in self.entities().items()

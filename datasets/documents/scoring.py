@@ -1,4 +1,4 @@
-"""Precision, recall and F1 over document-level pairs, as the task's scorer counts (BioCreative V CDR).
+"""Precision, recall and F1 over document-level pairs, counted like the task's scorer (BioCreative V CDR).
 
 What counts is a relation of two identifiers in a document, once, however often they are mentioned. A stated relation
 whose entities are not candidates cannot be found and counts as missed. A relation without a direction counts once, see
@@ -26,7 +26,7 @@ NamedFact = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Gold:
-    """What documents state.
+    """The facts that documents state.
 
     Attributes:
       facts: The stated relations, and whether a sentence mentions both entities. A relation that is none of the
@@ -51,7 +51,7 @@ TINY = 1e-30
 
 @dataclass(frozen=True)
 class PairScores:
-    """Counts of relations, and the shares that follow: 0 where nothing is predicted or stated."""
+    """Counts of relations and their ratios, which are 0 if nothing is predicted or stated."""
 
     correct: int
     predicted: int
@@ -59,24 +59,24 @@ class PairScores:
 
     @property
     def precision(self) -> float:
-        """correct / predicted."""
+        """Return correct / predicted."""
         return self.correct / self.predicted if self.predicted else 0.0
 
     @property
     def recall(self) -> float:
-        """correct / stated."""
+        """Return correct / stated."""
         return self.correct / self.stated if self.stated else 0.0
 
     @property
     def f1(self) -> float:
-        """2 correct / (predicted + stated)."""
+        """Return 2 correct / (predicted + stated)."""
         total = self.predicted + self.stated
         return 2 * self.correct / total if total else 0.0
 
 
 @dataclass(frozen=True)
 class DocumentScores:
-    """Scores of all pairs, and apart of those that a sentence mentions (`intra`) and of the others (`inter`).
+    """Scores of all pairs, and separately of pairs that a sentence mentions (`intra`) and of the others (`inter`).
 
     Attributes:
       by_relation: Of each relation, those after the model's included that the gold has.
@@ -92,13 +92,13 @@ class DocumentScores:
 
     @property
     def macro_f1(self) -> float:
-        """The mean F1 of the relations that are stated or predicted; 0 where there is none."""
+        """Return the mean F1 of the relations that are stated or predicted, or 0 if there are none."""
         values = [scores.f1 for scores in self.by_relation if scores.predicted or scores.stated]
         return float(np.mean(values)) if values else 0.0
 
     @property
     def ign_f1(self) -> float:
-        """F1 without the facts that training documents state, as DocRED's evaluation has it (Yao et al. 2019).
+        """Return F1 without the facts that training documents state, like DocRED's evaluation (Yao et al. 2019).
 
         Precision is without the correct predictions among them, recall is that of all facts. (Its program adds 1e-5 to
         the precision's denominator, against a division by zero.)
@@ -110,7 +110,7 @@ class DocumentScores:
 
 
 def facts_by_name(corpora: Iterable[DocumentCorpus]) -> frozenset[NamedFact]:
-    """What the documents state, by all names of the two entities."""
+    """Return what the documents state, by all names of the two entities."""
     named = set()
     for corpus in corpora:
         for sample in corpus.samples:
@@ -122,7 +122,9 @@ def facts_by_name(corpora: Iterable[DocumentCorpus]) -> frozenset[NamedFact]:
 
 
 def gold_facts(corpus: DocumentCorpus, known: Collection[NamedFact] | None = None) -> Gold:
-    """What the documents state, each fact once; relations of an entity with itself are left out.
+    """Return what the documents state, each fact once.
+
+    Relations of an entity with itself are left out.
 
     A fact is intra-sentence if a sentence mentions both entities; one whose entities are not mentioned is not.
 
@@ -152,7 +154,7 @@ def gold_facts(corpus: DocumentCorpus, known: Collection[NamedFact] | None = Non
 
 
 def score_pairs(scores: np.ndarray, pairs: Sequence[Sequence[PairId]], gold: Gold, threshold: float) -> DocumentScores:
-    """Counts the pairs whose score reaches the threshold against the gold.
+    """Compare the pairs whose score reaches the threshold with the gold.
 
     Args:
       scores: Of each relation, float [D, P, R]; what lies beyond a document's pairs is not looked at.
@@ -187,7 +189,9 @@ def score_pairs(scores: np.ndarray, pairs: Sequence[Sequence[PairId]], gold: Gol
 
 
 def best_threshold(scores: np.ndarray, pairs: Sequence[Sequence[PairId]], gold: Gold) -> float:
-    """The threshold with the largest F1 over all pairs, for the dev documents; the largest such threshold on a tie.
+    """Return the threshold with the largest F1 over all pairs, for the dev documents.
+
+    On a tie it is the largest one.
 
     It lies midway between the least score that it predicts and the next lower one, or 0 where all are predicted: the
     same model on another processor gives scores that differ in their last bits, and predicts the same. It is a number
@@ -221,7 +225,7 @@ def best_threshold(scores: np.ndarray, pairs: Sequence[Sequence[PairId]], gold: 
 
 
 def countable(scores: np.ndarray, pairs: Sequence[Sequence[PairId]], gold: Gold) -> tuple[np.ndarray, np.ndarray]:
-    """(the scores of all that can be predicted, float [n]; whether it is stated, bool [n]), pair after pair.
+    """Return the scores of all that can be predicted (float [n]), and whether it is stated (bool [n]), pair by pair.
 
     The arguments are those of `score_pairs`. Raises DataError as it does.
     """

@@ -16,7 +16,9 @@ Corpus = TypeVar("Corpus")
 
 
 def set_documents_apart(corpus: DocumentCorpus, share: float, *, seed: int) -> tuple[DocumentCorpus, DocumentCorpus]:
-    """(rest, apart): round(share * documents), at least one, drawn by the seed, are set apart.
+    """Set documents apart, and return (rest, apart).
+
+    It draws round(share * documents), at least one, by the seed.
 
     Raises:
       DataError: an impossible share, or fewer than two documents.
@@ -36,7 +38,7 @@ def set_documents_apart(corpus: DocumentCorpus, share: float, *, seed: int) -> t
 
 
 def subset(corpus: DocumentCorpus, size: int, *, seed: int) -> DocumentCorpus:
-    """So many documents, drawn by the seed, in the corpus's order; all if there are fewer.
+    """Draw `size` documents by the seed, in the corpus's order, or return all if there are fewer.
 
     Raises:
       DataError: a size that is not a whole number of at least 1.
@@ -45,7 +47,7 @@ def subset(corpus: DocumentCorpus, size: int, *, seed: int) -> DocumentCorpus:
 
 
 def drawn(corpus: Corpus, size: int, *, seed: int, samples: str) -> Corpus:
-    """So many samples of a corpus with `name`, `samples` and `notes`, as `subset` has it of documents.
+    """Draw samples of a corpus with `name`, `samples` and `notes`, like `subset` does for documents.
 
     `samples` is what they are called: in the note, and for the seed.
     """
@@ -58,7 +60,10 @@ def drawn(corpus: Corpus, size: int, *, seed: int, samples: str) -> Corpus:
 
 
 def without(corpus: DocumentCorpus, others: DocumentCorpus) -> DocumentCorpus:
-    """The documents that are not among the others. Raises DataError where none is left."""
+    """Return the documents that are not among the others.
+
+    Raises DataError if none is left.
+    """
     ids, samples = {sample.sample_id for sample in others.samples}, corpus.samples
     rows = [row for row, sample in enumerate(samples) if sample.sample_id not in ids]
     if not rows:
@@ -67,6 +72,6 @@ def without(corpus: DocumentCorpus, others: DocumentCorpus) -> DocumentCorpus:
 
 
 def part(corpus: Corpus, rows: list[int], note: str | None = None) -> Corpus:
-    """The samples at these indices, with a further note."""
+    """Return the samples at these indices, with a further note."""
     samples = tuple(corpus.samples[row] for row in rows)
     return dataclasses.replace(corpus, samples=samples, notes=corpus.notes + ((note,) if note else ()))

@@ -43,8 +43,10 @@ class DocumentStatistics:
 
 
 def document_statistics(partition: Partition, *corpora: DocumentCorpus) -> DocumentStatistics:
-    """The rows and the histogram of a partition; the entropy has the form and the graph that the partition was cut by,
-    the partitioner's defaults if it was not cut by entropy.
+    """Return the rows and the histogram of a partition.
+
+    The entropy has the form and graph by which the partition was cut, or the partitioner's defaults if it was not cut
+    by entropy.
 
     Raises:
       DataError: the partition is not one of these corpora.

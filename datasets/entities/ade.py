@@ -37,7 +37,7 @@ def read(
     nested: str = "outermost",
     negative_sentences: bool = False,
 ) -> EntityCorpus:
-    """The sentences of ``DRUG-AE.rel``, each once with the entities of all its lines.
+    """Read the sentences of ``DRUG-AE.rel``, each once with the entities of all its lines.
 
     The ids are ``<name>-<PMID>/<n>``, the documents the PMIDs. With `negative_sentences` the sentences of
     ``ADE-NEG.txt``, next to the file, are samples without entities; one that ``DRUG-AE.rel`` has, too, is not.

@@ -1,4 +1,4 @@
-"""brat's standoff form: a text in ``name.txt``, its annotations in ``name.ann`` next to it.
+"""brat's standoff format, with a text in ``name.txt`` and its annotations in ``name.ann``.
 
 An entity is a line ``T1<TAB>Disease 10 23<TAB>heart failure``. Offsets count code points of the text as it lies in the
 file: Windows' line ends are two characters. Several fragments (``10 15;20 27``) are an entity where only blanks are
@@ -29,7 +29,9 @@ _OTHER = re.compile(r"(?:[REAMN][0-9]+|#[^\t]*|\*)\t")
 
 
 def read_brat(path: PathLike, builder: EntityBuilder, prefix: str, *, labelled: bool = True) -> None:
-    """Adds the texts of a folder, or that of one ``.ann`` file, as ``<prefix>-<name>``; any file may end in ``.gz``.
+    """Add the texts of a folder, or of one ``.ann`` file, as ``<prefix>-<name>``.
+
+    Any file may end in ``.gz``.
 
     Files of other endings are not looked at, nor are folders in the folder.
 
@@ -57,7 +59,7 @@ def read_brat(path: PathLike, builder: EntityBuilder, prefix: str, *, labelled: 
 
 
 def _files(path: Path, labelled: bool) -> Iterator[tuple[Path, Path | None]]:
-    """The text files, each with its annotations."""
+    """Return the text files, each with its annotations."""
     if not path.is_dir():
         stem = path.with_name(_name(path, ".ann"))
         yield with_or_without_gz(f"{stem}.txt") or Path(f"{stem}.txt"), path
@@ -77,7 +79,7 @@ def _files(path: Path, labelled: bool) -> Iterator[tuple[Path, Path | None]]:
 
 
 def _by_name(folder: Path, ending: str) -> dict[str, Path]:
-    """The files of an ending, by what comes before it."""
+    """Return the files with an ending, by the part of the name before it."""
     files: dict[str, Path] = {}
     for file in sorted(folder.iterdir()):
         if not file.is_file() or not file.name.removesuffix(".gz").endswith(ending):

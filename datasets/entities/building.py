@@ -21,7 +21,9 @@ REFUSE, LEAVE_OUT = OTHER_TYPES = ("refuse", "leave_out")
 
 
 class EntityBuilder:
-    """Makes a corpus of the texts that a reader adds; `counts` become its notes (see `notes_of`).
+    """Makes a corpus of the texts that a reader adds.
+
+    `counts` become its notes (see `notes_of`).
 
     Args:
       path: The file, for messages.
@@ -58,7 +60,10 @@ class EntityBuilder:
         self._texts: set[str] = set()
 
     def checked_type(self, kind: str, fail: Fail) -> str:
-        """The type itself; raises `fail`'s error if it is no name, or is refused (see `other_types`)."""
+        """Return the type itself.
+
+        Raises `fail`'s error if it is not a name, or is refused (see `other_types`).
+        """
         if not kind or not kind.isprintable() or " ".join(kind.split()) != kind:
             raise fail(
                 "an entity's type is not a name on one line", remedy="name it without blanks at its ends, e.g. Disease"
@@ -81,7 +86,7 @@ class EntityBuilder:
         title_length: int | None = None,
         more: Mapping[str, str] | None = None,
     ) -> None:
-        """Adds a text, or its sentences as ``<sample_id>/<n>``.
+        """Add a text, or its sentences as ``<sample_id>/<n>``.
 
         Args:
           sample_id, document_id, text, more: As of `EntitySample`.
@@ -123,7 +128,10 @@ class EntityBuilder:
         self._samples.append((sample_id, document_id, text, kept_spans, more or {}))
 
     def build(self, *notes: str) -> EntityCorpus:
-        """The corpus, with these notes before those of the counts. Raises DataError without texts and without types."""
+        """Return the corpus, with these notes before those of the counts.
+
+        Raises DataError without texts and without types.
+        """
         if not self._samples:
             raise DataError("has no texts", path=self._path, remedy="give it at least one")
         types = self._types or tuple(sorted({span.type for _, _, _, spans, _ in self._samples for span in spans}))

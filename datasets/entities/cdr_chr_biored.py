@@ -1,4 +1,4 @@
-"""CDR, CHR and BioRED as texts with entities: abstracts in PubTator's form, read without relations."""
+"""CDR, CHR and BioRED as texts with entities, read from abstracts in PubTator format without relations."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def read_cdr(
     nested: str = "outermost",
     unit: str = DOCUMENT,
 ) -> EntityCorpus:
-    """The documents of a file with the types ``Chemical`` and ``Disease``, or their sentences.
+    """Read the documents of a file with the types ``Chemical`` and ``Disease``, or their sentences.
 
     The ids are ``<name>-<split>-<PMID>``, those of sentences with ``/<n>``; the documents are the PMIDs. A composite
     mention is one entity.
@@ -78,7 +78,10 @@ def read_chr(
     nested: str = "outermost",
     unit: str = DOCUMENT,
 ) -> EntityCorpus:
-    """The documents of a file with the type ``ChemMet``, or their sentences; ids and errors as in `read_cdr`."""
+    """Read the documents of a file with the type ``ChemMet``, or their sentences.
+
+    Ids and errors are as in `read_cdr`.
+    """
     return _read(path, ("ChemMet",), name=name, split=split, entity_types=entity_types, nested=nested, unit=unit)
 
 
@@ -102,5 +105,8 @@ def read_biored(
     nested: str = "outermost",
     unit: str = DOCUMENT,
 ) -> EntityCorpus:
-    """The documents of a file with the types `BIORED_TYPES`, or their sentences; ids and errors as in `read_cdr`."""
+    """Read the documents of a file with the types `BIORED_TYPES`, or their sentences.
+
+    Ids and errors are as in `read_cdr`.
+    """
     return _read(path, BIORED_TYPES, name=name, split=split, entity_types=entity_types, nested=nested, unit=unit)

@@ -39,7 +39,7 @@ def read(
     nested: str = "outermost",
     unit: str = DOCUMENT,
 ) -> EntityCorpus:
-    """The abstracts of a file of entities (or of relations) with `TYPES`, or their sentences.
+    """Read the abstracts of a file of entities (or of relations) with `TYPES`, or their sentences.
 
     A text is the title, a tab, and the abstract. The ids are ``<name>-<split>-<PMID>``, those of sentences with
     ``/<n>``; the documents are the PMIDs.

@@ -1,4 +1,7 @@
-"""From a partition of texts with entities to the clients' arrays, where clients may annotate different types."""
+"""From a partition of texts with entities to the clients' arrays.
+
+Clients may annotate different types.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ def encode_entity_clients(
     test_annotated: bool = True,
     left_out: bool = True,
 ) -> tuple[FederatedExamples, EntityReport]:
-    """The clients' examples, the arrays of `TaggedEncoding.encode`, and what became of the texts.
+    """Return the clients' examples, the arrays of `TaggedEncoding.encode`, and what became of the texts.
 
     The classes are those of `EntityCorpus.label_names`. A client's test examples are sorted by their number of tokens,
     because evaluation pads a batch to its longest text.

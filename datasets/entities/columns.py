@@ -1,4 +1,4 @@
-"""CoNLL columns: a token a line, its tag in the last column, an empty line between sentences.
+"""CoNLL columns, with one token per line, its tag in the last column, and an empty line between sentences.
 
 ::
 
@@ -42,7 +42,7 @@ _TAG_REMEDY = "write O, or B, I, E or S with a type as in B-drug; separate all c
 
 @dataclass
 class _Sentence:
-    """A sentence while its lines are read: its tokens, the letter and the type of each tag, and its fields."""
+    """A sentence while its lines are read, with its tokens, the letter and type of each tag, and its fields."""
 
     fail: Fail
     fields: dict[str, str] = field(default_factory=dict)
@@ -51,7 +51,9 @@ class _Sentence:
 
 
 def read_columns(path: PathLike, builder: EntityBuilder, prefix: str, *, bare_type: str, labelled: bool = True) -> None:
-    """Adds the sentences of a file, compressed or not, as ``<prefix>-<id>``, without an id ``<prefix>-<n>``, n from 1.
+    """Add the sentences of a file, compressed or not, as ``<prefix>-<id>``.
+
+    Without an id it is ``<prefix>-<n>``, n from 1.
 
     An entity begins at ``B`` or ``S``, and at ``I`` or ``E`` after a token that is outside or of another type, as in
     seqeval. Documents are counted from 1 (``document-1``); a sentence that no document holds is one by itself.
@@ -135,7 +137,7 @@ def _add_field(fields: dict[str, str], key: str, value: str, documents: int, fai
 
 
 def _tag(tag: str, builder: EntityBuilder, bare_type: str, fail: Fail) -> tuple[str, str]:
-    """Letter and type of a tag, the type empty for ``O``."""
+    """Return letter and type of a tag, with an empty type for ``O``."""
     if tag == "O":
         return "O", ""
     match = _TAG.fullmatch(tag)

@@ -1,4 +1,4 @@
-"""Entities of IMCS-V2's sentences: a tag for each character, in `BIO_label`.
+"""Entities of IMCS-V2's sentences, from the tag of each character in `BIO_label`.
 
 `datasets.dialogues.imcs_v2` reads the dialogues. The sentences of the training split are also read without their
 dialogues, from JSON lines ``{"sentence": …, "BIO_label": …}``.
@@ -24,7 +24,7 @@ _TAG = {name: tag for tag, name in enumerate(tag_names(ENTITY_TYPES))}
 
 
 def labelled_spans(text: str, bio_label: str | None, fail: Fail) -> tuple[EntitySpan, ...]:
-    """The entities of a sentence with a tag for each character.
+    """Return the entities of a sentence with a tag for each character.
 
     Raises:
       DataError: there are no tags, another number of them than of characters, or one that is none of BIO's for
@@ -75,7 +75,9 @@ _IMCS = {
     **_ENTRY,
 )
 def read(path: PathLike, *, name: str, split: str, entity_types: Sequence[str] | None = None) -> EntityCorpus:
-    """One sample a sentence; its document is the dialogue.
+    """Read one sample for each sentence.
+
+    Its document is the dialogue.
 
     Its fields are `speaker`, and where the file has them `diagnosis` and `dialogue_act`.
 
@@ -111,7 +113,7 @@ def read(path: PathLike, *, name: str, split: str, entity_types: Sequence[str] |
     **_IMCS,
 )
 def read_sentences(path: PathLike, *, name: str, split: str, entity_types: Sequence[str] | None = None) -> EntityCorpus:
-    """One sample a line, with the id ``<name>-<split>-<line>``.
+    """Read one sample for each line, with the id ``<name>-<split>-<line>``.
 
     It is a document of its own, because nothing tells where a dialogue ends. The arguments are those of `read`.
 
@@ -144,7 +146,10 @@ def _sample(
 
 
 def _chosen(entity_types: Sequence[str] | None) -> tuple[str, ...]:
-    """The types to keep; raises DataError for one that there is not."""
+    """Return the types to keep.
+
+    Raises DataError for one that does not exist.
+    """
     for name in entity_types or ():
         if name not in ENTITY_TYPES:
             raise DataError("there is no such type", record=named("type", name), remedy=nearest(name, ENTITY_TYPES))

@@ -1,4 +1,7 @@
-"""From texts with entities to arrays of tokens and tags; the tokens are words, characters or word pieces."""
+"""From texts with entities to arrays of tokens and tags.
+
+The tokens are words, characters or word pieces.
+"""
 
 from __future__ import annotations
 
@@ -44,11 +47,11 @@ class EntityReport:
 
     @property
     def unrepresented(self) -> int:
-        """Entities that the tags do not represent."""
+        """Return the number of entities that the tags do not represent."""
         return self.cut_off + self.inside
 
     def notes(self) -> tuple[str, ...]:
-        """The report in sentences; none where nothing happened."""
+        """Return the report in sentences, or none if nothing happened."""
         notes = []
         if self.cut:
             notes.append(f"{self.cut} of {self.texts} texts cut to the length limit, at their end")
@@ -64,7 +67,7 @@ class EntityReport:
 
 @dataclass(frozen=True)
 class EncodedEntities:
-    """Arrays and report of an encoding; see `TaggedEncoding.encode`."""
+    """The arrays and the report of an encoding (see `TaggedEncoding.encode`)."""
 
     arrays: Examples = field(repr=False)
     report: EntityReport
@@ -72,7 +75,7 @@ class EncodedEntities:
 
 @dataclass(frozen=True)
 class _Row:
-    """A text in the arrays: its tokens, the columns in which they stand, and what `EntityReport` counts."""
+    """A text in the arrays, with its tokens, their columns, and what `EntityReport` counts."""
 
     tokens: list[Token]
     columns: list[int]
@@ -82,18 +85,21 @@ class _Row:
 
 
 class TaggedEncoding:
-    """What the two encodings share: a token has one tag, and the tags represent the entities."""
+    """What the two encodings share.
+
+    A token has one tag, and the tags represent the entities.
+    """
 
     entity_types: tuple[str, ...]
     scheme: str
 
     @property
     def tag_names(self) -> tuple[str, ...]:
-        """The name of each tag, see `datasets.entities.tags.tag_names`."""
+        """Return the name of each tag (see `datasets.entities.tags.tag_names`)."""
         return tag_names(self.entity_types, self.scheme)
 
     def encode(self, samples: Sequence[EntitySample], annotated: np.ndarray | None = None) -> EncodedEntities:
-        """The arrays of n texts, all int32, with L columns of tokens and K types.
+        """Return the arrays of n texts, all int32, with L columns of tokens and K types.
 
         - what `encode_texts` gives the model;
         - ``tags`` [n, L]: the tag of each token, -1 where there is none;
@@ -141,7 +147,9 @@ class TaggedEncoding:
         return EncodedEntities(arrays, report)
 
     def encode_texts(self, texts: Sequence[str]) -> tuple[Examples, np.ndarray]:
-        """(what the model reads of n texts; the offsets of their tokens, int32 [n, L, 2], -1 where there is no token).
+        """Return what the model reads of n texts, and the offsets of their tokens.
+
+        Offsets are int32 [n, L, 2], -1 where there is no token.
 
         The offsets (start, end) are code points of the text, half-open.
         """
@@ -152,14 +160,14 @@ class TaggedEncoding:
         return inputs, offsets
 
     def describe(self) -> str:
-        """The encoding in a few words."""
+        """Describe the encoding in a few words."""
         return f"{self._unit()}, {self.scheme} tags of {', '.join(self.entity_types)}"
 
     def _unit(self) -> str:
         raise NotImplementedError
 
     def _rows(self, texts: Sequence[str]) -> tuple[Examples, list[_Row], int]:
-        """(the model's inputs, a row for each text, their number of columns)."""
+        """Return the model's inputs, a row for each text, and their number of columns."""
         raise NotImplementedError
 
     def _annotated_spans(self, sample: EntitySample, annotated: np.ndarray) -> tuple:
@@ -175,7 +183,9 @@ class TaggedEncoding:
 
 @dataclass(frozen=True)
 class TaggedTokenEncoding(TaggedEncoding):
-    """Words or characters with vectors of their own. The model reads ``tokens`` int32 [n, L]: 0 is padding.
+    """Words or characters with their own vectors.
+
+    The model reads ``tokens`` int32 [n, L], where 0 is padding.
 
     Attributes:
       text_encoding: Of words or characters; L is its `max_length`, longer texts are cut at their end. Blanks are no
@@ -271,7 +281,7 @@ class TaggedPieceEncoding(TaggedEncoding):
 
 
 def _located(text: str, pieces: Iterable[str]) -> list[Token]:
-    """Where pieces stand in a text: what is between them are blanks."""
+    """Return the positions of pieces in a text, between which there are only blanks."""
     tokens, position = [], 0
     for piece in pieces:
         position = text.index(piece, position)
@@ -281,7 +291,7 @@ def _located(text: str, pieces: Iterable[str]) -> list[Token]:
 
 
 def _tokens_of_pieces(text: str, offsets: Iterable[Token]) -> tuple[list[Token], list[int]]:
-    """(the tokens that pieces make, the index of the piece of each), see `TaggedPieceEncoding`."""
+    """Return the tokens that pieces make, and the index of each token's piece (see `TaggedPieceEncoding`)."""
     tokens: list[Token] = []
     indices = []
     for index, (start, end) in enumerate(offsets):

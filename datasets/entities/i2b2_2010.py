@@ -33,7 +33,7 @@ def read(
     entity_types: Sequence[str] | None = None,
     nested: str = "outermost",
 ) -> EntityCorpus:
-    """The lines of a split's records with the types ``problem``, ``treatment`` and ``test``.
+    """Read the lines of a split's records with the types ``problem``, ``treatment`` and ``test``.
 
     Empty lines are no samples; concepts that go over the end of a line are left out and noted. The ids are
     ``<name>-<split>-<record>/<line>``, the documents are the records. The folders are those of the reader of relations;

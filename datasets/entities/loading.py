@@ -15,7 +15,9 @@ def load_entities(
     split: str = "train",
     **options,
 ) -> EntityCorpus:
-    """Reads the texts of a data set, see `datasets.catalogue.load`; the split is part of the samples' ids.
+    """Read the texts of a data set (see `datasets.catalogue.load`).
+
+    The split is part of the samples' ids.
 
     Options of readers: `entity_types` (keeps these types only, in this order), `nested` (`"refuse"` or `"outermost"`),
     and where a reader has them `unit` (`"document"` or `"sentence"`), `negative_sentences` (of ``ade_entities``),

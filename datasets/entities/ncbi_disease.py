@@ -1,4 +1,4 @@
-"""The NCBI disease corpus as columns: tokens of abstracts' sentences and tags ``B``, ``I``, ``O`` without a type."""
+"""The NCBI disease corpus as columns: tokens of abstracts' sentences, and tags ``B``, ``I``, ``O`` without a type."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def read(
     entity_types: Sequence[str] | None = None,
     nested: str = "refuse",
 ) -> EntityCorpus:
-    """The sentences of a file with the type ``Disease``; a text is the tokens joined by one blank.
+    """Read the sentences of a file with the type ``Disease``.
+
+    A text is the tokens joined by one blank.
 
     The ids are ``<name>-<split>-<n>``. The file does not tell which sentences are of one abstract, so a sentence is a
     document by itself.

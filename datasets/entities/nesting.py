@@ -1,4 +1,7 @@
-"""Entities that overlap: a token has one tag, so that only one of them stays, or the text is refused."""
+"""Overlapping entities.
+
+A token has one tag, so only one of them stays, or the text is refused.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ NESTED = ("refuse", "outermost")
 
 
 def outermost(spans: Sequence[EntitySpan]) -> tuple[tuple[EntitySpan, ...], int]:
-    """(the longest of the spans that overlap, in the order of the text; how many were left out).
+    """Return the longest of overlapping spans, in the order of the text, and how many were left out.
 
     Spans are taken from the longest to the shortest, each unless it overlaps one that was taken. Of equally long ones
     the first in the text is taken, of equal ones the first in `spans`.
@@ -29,7 +32,7 @@ def outermost(spans: Sequence[EntitySpan]) -> tuple[tuple[EntitySpan, ...], int]
 
 
 def flat(spans: Sequence[EntitySpan], nested: str, fail: Fail) -> tuple[tuple[EntitySpan, ...], int]:
-    """(the spans in the order of the text, no two of which overlap; how many were left out), for readers.
+    """Return spans in the order of the text without overlaps, and how many were left out, for readers.
 
     Args:
       spans: The entities of a text, in any order.

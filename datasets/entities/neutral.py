@@ -58,7 +58,7 @@ def read(
     unit: str = DOCUMENT,
     labelled: bool = True,
 ) -> EntityCorpus:
-    """The texts of a file or folder, compressed or not, with their entities.
+    """Read the texts of a file or folder, compressed or not, with their entities.
 
     Windows' line ends are refused in JSON lines, and are no part of the text in columns and PubTator. In a text of brat
     they are two characters each, as brat counts.
@@ -101,7 +101,7 @@ def read(
 
 
 def is_named_so(path: PathLike) -> bool:
-    """Whether this is a folder, or a file's name has an ending of these forms."""
+    """Return whether this is a folder, or a file's name has an ending of these formats."""
     return Path(path).is_dir() or ending_of(path) in (".jsonl", *_COLUMNS, ".pubtator", ".ann")
 
 

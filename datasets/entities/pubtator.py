@@ -1,4 +1,4 @@
-"""PubTator's form as texts with entities."""
+"""PubTator files as texts with entities."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def read_pubtator_texts(
     kinds: Sequence[str] | None = None,
     labelled: bool = True,
 ) -> None:
-    """Adds the documents of a PubTator file as ``<prefix>-<id>``.
+    """Add the documents of a PubTator file as ``<prefix>-<id>``.
 
     A text is the title, a blank and the abstract, or the title only.
 

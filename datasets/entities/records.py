@@ -1,4 +1,4 @@
-"""What the readers of texts with marked entities return: typed spans in a text."""
+"""The records of texts with marked entities, which are typed spans in a text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ class EntitySpan:
 
 @dataclass(frozen=True)
 class EntitySample:
-    """A text with its entities; it has what a partitioner looks at (`datasets.partition.Sample`).
+    """A text with its entities.
+
+    It has the attributes that a partitioner needs (`datasets.partition.Sample`).
 
     Attributes:
       sample_id: Unique over a corpus's splits.
@@ -70,18 +72,20 @@ class EntitySample:
 
     @property
     def group_id(self) -> str:
-        """What privacy of groups hides together: `group` of `more`, the document where there is none."""
+        """Return what group privacy hides together: `group` of `more`, or the document if there is none."""
         return self.more.get("group", self.document_id)
 
     @property
     def fields(self) -> Mapping[str, str]:
-        """What a partitioner may group by."""
+        """Return what a partitioner may group by."""
         return {**self.more, "document": self.document_id}
 
 
 @dataclass(frozen=True)
 class EntityCorpus:
-    """Samples of one entity recognition; partitioners and `build_partition` take it as it is.
+    """Samples of one entity recognition.
+
+    Partitioners and `build_partition` accept it unchanged.
 
     Attributes:
       name: The corpus, e.g. ``ncbi_disease``.
@@ -124,12 +128,12 @@ class EntityCorpus:
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """The classes of texts, under the name that partitioners know."""
+        """Return the classes of texts, under the name that partitioners know."""
         return (NO_ENTITY, *self.entity_types)
 
 
 def annotated_with(sample: EntitySample, types: Sequence[str] | None, entity_types: Sequence[str]) -> EntitySample:
-    """The sample with the entities of these types only; all of them for None.
+    """Return the sample with only the entities of these types, or with all for None.
 
     `entity_types` are the corpus's, for the label.
     """
@@ -140,6 +144,9 @@ def annotated_with(sample: EntitySample, types: Sequence[str] | None, entity_typ
 
 
 def label_of(spans: tuple[EntitySpan, ...], entity_types: tuple[str, ...]) -> int:
-    """Index in `label_names` of the type that most spans have, the first of them on a tie; 0 without spans."""
+    """Return the index in `label_names` of the type that most spans have.
+
+    It is the first of them on a tie, and 0 without spans.
+    """
     counts = Counter(span.type for span in spans)
     return max(range(len(entity_types)), key=lambda i: counts[entity_types[i]]) + 1 if spans else 0

@@ -1,4 +1,4 @@
-"""Precision, recall and F1 of entities, strict and lenient, and the baseline that looks mentions up in a dictionary."""
+"""Precision, recall and F1 of entities, strict and lenient, and the dictionary look-up baseline."""
 
 from __future__ import annotations
 
@@ -33,32 +33,32 @@ class SpanCounts:
 
     @property
     def precision(self) -> float:
-        """true_positives / predicted."""
+        """Return true_positives / predicted."""
         return _ratio(self.true_positives, self.predicted)
 
     @property
     def recall(self) -> float:
-        """true_positives / actual."""
+        """Return true_positives / actual."""
         return _ratio(self.true_positives, self.actual)
 
     @property
     def f1(self) -> float:
-        """2 true_positives / (predicted + actual)."""
+        """Return 2 true_positives / (predicted + actual)."""
         return _ratio(2 * self.true_positives, self.predicted + self.actual)
 
     @property
     def lenient_precision(self) -> float:
-        """overlapping_predicted / predicted."""
+        """Return overlapping_predicted / predicted."""
         return _ratio(self.overlapping_predicted, self.predicted)
 
     @property
     def lenient_recall(self) -> float:
-        """overlapping_actual / actual."""
+        """Return overlapping_actual / actual."""
         return _ratio(self.overlapping_actual, self.actual)
 
     @property
     def lenient_f1(self) -> float:
-        """The harmonic mean of the lenient precision and recall."""
+        """Return the harmonic mean of the lenient precision and recall."""
         precision, recall = self.lenient_precision, self.lenient_recall
         return _ratio(2 * precision * recall, precision + recall)
 
@@ -75,17 +75,20 @@ class SpanScores:
 
     @property
     def micro(self) -> SpanCounts:
-        """The counts of all types together."""
+        """Return the counts of all types together."""
         return sum(self.by_type.values(), SpanCounts())
 
     @property
     def macro_f1(self) -> float:
-        """The mean of the strict F1 over types with a gold or a predicted entity, as in seqeval; 0 without any."""
+        """Return the mean strict F1 over types with a gold or predicted entity, like seqeval.
+
+        It is 0 without any.
+        """
         return self._macro("f1")
 
     @property
     def macro_lenient_f1(self) -> float:
-        """The same of the lenient F1."""
+        """Return the same mean of the lenient F1."""
         return self._macro("lenient_f1")
 
     def _macro(self, measure: str) -> float:
@@ -96,7 +99,7 @@ class SpanScores:
 def score_spans(
     gold: Sequence[Iterable[EntitySpan]], predicted: Sequence[Iterable[EntitySpan]], entity_types: Sequence[str]
 ) -> SpanScores:
-    """Counts predicted entities against the gold ones of the same texts.
+    """Compare predicted entities with the gold ones of the same texts.
 
     Strict: the same start, end and type, as seqeval counts. Lenient: a common character and the same type, the "type"
     match of SemEval-2013 task 9; each entity counts once for precision or recall, however many it overlaps. An entity
@@ -128,7 +131,10 @@ def score_spans(
 
 
 def dictionary(samples: Iterable[EntitySample]) -> dict[str, str]:
-    """The text of each entity -> the type that it has most often, the first seen on a tie; of training samples."""
+    """Return the most frequent type of each entity's text in training samples.
+
+    On a tie it is the first one.
+    """
     counts: dict[str, Counter[str]] = {}
     for sample in samples:
         for span in sample.spans:
@@ -137,7 +143,7 @@ def dictionary(samples: Iterable[EntitySample]) -> dict[str, str]:
 
 
 def tag_with_dictionary(texts: Iterable[str], mentions: Mapping[str, str]) -> list[tuple[EntitySpan, ...]]:
-    """The entities of each text that a dictionary (see `dictionary`) knows, by exact search: the trivial baseline.
+    """Return the entities of each text that a `dictionary` knows, by exact search, as the trivial baseline.
 
     From left to right, the longest mention that begins at a character is an entity, and the search goes on after it. In
     scripts that put blanks between words, a mention neither begins nor ends inside of a word or number.
@@ -177,7 +183,7 @@ _WITHOUT_BLANKS = (
 
 
 def _inside_word(text: str, position: int) -> bool:
-    """Whether the characters before and after a position belong to one word of a script with blanks."""
+    """Return whether the characters before and after a position belong to one word of a script with blanks."""
     return 0 < position < len(text) and _of_word(text[position - 1]) and _of_word(text[position])
 
 
@@ -188,7 +194,7 @@ def _of_word(character: str) -> bool:
 
 
 def _overlapping(spans: Iterable[EntitySpan], others: Iterable[EntitySpan]) -> int:
-    """How many of the spans share a character with one of the others."""
+    """Return how many of the spans share a character with one of the others."""
     return sum(any(span.start < other.end and other.start < span.end for other in others) for span in spans)
 
 

@@ -9,7 +9,9 @@ from datasets.seeds import generator
 
 
 def set_documents_apart(corpus: EntityCorpus, share: float, *, seed: int) -> tuple[EntityCorpus, EntityCorpus]:
-    """(rest, apart): round(share * documents), at least one, drawn by the seed, are set apart.
+    """Set documents apart, and return (rest, apart).
+
+    It draws round(share * documents), at least one, by the seed.
 
     Raises:
       DataError: an impossible share, or fewer than two documents.
@@ -19,7 +21,7 @@ def set_documents_apart(corpus: EntityCorpus, share: float, *, seed: int) -> tup
 
 
 def subset(corpus: EntityCorpus, size: int, *, seed: int) -> EntityCorpus:
-    """So many texts, drawn by the seed, in the corpus's order; all if there are fewer.
+    """Draw `size` texts by the seed, in the corpus's order, or return all if there are fewer.
 
     Raises:
       DataError: a size that is not a whole number of at least 1.

@@ -1,4 +1,4 @@
-"""From typed spans to one tag a token, and back.
+"""From typed spans to one tag for each token, and back.
 
 Tag 0 is ``O``, outside of all entities. Each type has a block of tags. With the scheme BIO that of type k (from 0)
 begins at 1 + 2k: ``B`` (an entity's first token), ``I`` (its others). With BIOES it begins at 1 + 4k: ``B``, ``I``,
@@ -25,7 +25,9 @@ Token = tuple[int, int]
 
 
 def tag_names(entity_types: Sequence[str], scheme: str = "BIO") -> tuple[str, ...]:
-    """``O``, ``B-<type>``, ``I-<type>``, …: the name of each tag, 1 + 2K of K types with BIO, 1 + 4K with BIOES.
+    """Return the name of each tag: ``O``, ``B-<type>``, ``I-<type>``, ….
+
+    For K types there are 1 + 2K with BIO and 1 + 4K with BIOES.
 
     Raises:
       DataError: an unknown scheme, no type, an empty one, or one twice.
@@ -39,7 +41,7 @@ def tag_names(entity_types: Sequence[str], scheme: str = "BIO") -> tuple[str, ..
 def tags_of(
     spans: Iterable[EntitySpan], tokens: Sequence[Token], entity_types: Sequence[str], scheme: str = "BIO"
 ) -> tuple[list[int], tuple[EntitySpan, ...]]:
-    """(the tag of each token; the spans that the tags do not represent).
+    """Return the tag of each token, and the spans that the tags do not represent.
 
     A span is represented if a token starts where it starts and a token ends where it ends. The tokens of the others are
     outside.
@@ -74,7 +76,9 @@ def tags_of(
 def spans_of(
     tags: Sequence[int], tokens: Sequence[Token], entity_types: Sequence[str], scheme: str = "BIO"
 ) -> tuple[EntitySpan, ...]:
-    """The spans that tags mean, in the order of the text: the one decoder of this project.
+    """Return the spans that tags mean, in the order of the text.
+
+    This is the only decoder of this project.
 
     Every sequence of tags can be read, also those that `tags_of` never makes, as in seqeval's default mode. An entity
     begins at B or S, and at a tag of its type after a token that is outside, of another type, or at the end (E, S) of

@@ -1,4 +1,4 @@
-"""Texts with entities as files: JSON lines, CoNLL columns, PubTator and brat, in the forms that `neutral` reads.
+"""Texts with entities as files: JSON lines, CoNLL columns, PubTator and brat, in the formats that `neutral` reads.
 
 Ids are those of the samples. With `split`, the beginning ``<split>-`` that a reader has put before an id is left out,
 so that a file that is read and written has its own ids again.
@@ -25,7 +25,10 @@ _MARK = "\ufeff"
 
 
 def to_json_lines(samples: Iterable[EntitySample], split: str | None = None) -> str:
-    """One JSON object a line: `id`, `document` where it is not the id, `text`, `entities` and the fields of `more`."""
+    """Write one JSON object per line.
+
+    It has `id`, `document` if it is not the id, `text`, `entities` and the fields of `more`.
+    """
     lines = []
     for sample in samples:
         record = {"id": _id(sample, split), "document": sample.document_id, "text": sample.text}
@@ -37,7 +40,9 @@ def to_json_lines(samples: Iterable[EntitySample], split: str | None = None) -> 
 
 
 def to_conll(samples: Iterable[EntitySample], tokens: Iterable[Sequence[Token]], split: str | None = None) -> str:
-    """Tokens and their tags of BIO between tabs, with `id`, `document` and the fields of `more` before each sentence.
+    """Write tokens and their BIO tags between tabs.
+
+    `id`, `document` and the fields of `more` come before each sentence.
 
     Args:
       samples: The texts. What lies between tokens is not written: read again, the text is the tokens joined by blanks.
@@ -87,7 +92,9 @@ def _tags(sample: EntitySample, tokens: Sequence[Token], where: str) -> list[str
 
 
 def to_pubtator(samples: Iterable[EntitySample], split: str | None = None) -> str:
-    """A document for each text; entities have no identifier (``-1``). Documents and fields of texts are not written.
+    """Write a PubTator document for each text.
+
+    Entities have no identifier (``-1``). Documents and fields of texts are not written.
 
     The title ends at the first blank within the text, and a text without one is a title without abstract. Tabs and
     line ends of the text are written as blanks, so that offsets stay what they are.
@@ -112,7 +119,7 @@ def to_pubtator(samples: Iterable[EntitySample], split: str | None = None) -> st
 
 
 def to_brat(folder: PathLike, samples: Iterable[EntitySample], split: str | None = None) -> list[Path]:
-    """Writes ``<id>.txt`` and ``<id>.ann`` of each text into the folder, which is made; returns the files.
+    """Write ``<id>.txt`` and ``<id>.ann`` of each text into the folder, which is created, and return the files.
 
     In the names of files ``/``, ``%``, control characters and a dot at the beginning are written as ``%2F`` and so on.
     An entity over a line's end has a fragment for each line, as brat writes it. Documents and fields of texts are not
@@ -158,7 +165,7 @@ def _require_name(span: EntitySpan, forbidden: str, where: str) -> None:
 
 
 def _fragments(span: EntitySpan, text: str) -> list[tuple[int, int]]:
-    """The parts of an entity on each line; the whole of one that begins or ends with a line's end."""
+    """Return the parts of an entity on each line, or the whole if it begins or ends with a line's end."""
     mention = text[span.start : span.end]
     if mention[0] in "\n\r" or mention[-1] in "\n\r":
         return [(span.start, span.end)]

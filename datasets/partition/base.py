@@ -1,4 +1,4 @@
-"""What a partition is, and what a partitioner has to offer."""
+"""What a partition is, and what a partitioner has to provide."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ ALPHA = in_range(0.001, 1_000_000)
 
 
 class Sample(Protocol):
-    """What a partitioner looks at; LabelledText is one, and records of other tasks may be."""
+    """What a partitioner looks at.
+
+    LabelledText is one, and records of other tasks may be.
+    """
 
     sample_id: str
     document_id: str
@@ -26,7 +29,7 @@ class Sample(Protocol):
 
 
 class Partitioner:
-    """A way to give samples to clients: a frozen attrs class of options.
+    """A way to assign samples to clients, as a frozen attrs class of options.
 
     Attributes:
       name: The partitioner's name in recipes and partition files.
@@ -35,16 +38,22 @@ class Partitioner:
     name: ClassVar[str]
 
     def draw(self, samples: Sequence[Sample], rng: np.random.Generator) -> Any:
-        """What is random about the clients themselves, such as their shares; drawn once, from the training samples."""
+        """Draw what is random about the clients themselves, such as their shares.
+
+        It is drawn once, from the training samples.
+        """
 
     def apply(self, drawn: Any, samples: Sequence[Sample], rng: np.random.Generator) -> dict[str, list[int]]:
-        """Client id to indices of samples, increasing: every sample goes to one client; a client may go without."""
+        """Return the increasing sample indices of each client.
+
+        Every sample goes to one client, and a client may get none.
+        """
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class ClientSamples:
-    """The ids of a client's samples; a split may be empty, not both."""
+    """The ids of a client's samples, of which one split may be empty, but not both."""
 
     train: tuple[str, ...]
     test: tuple[str, ...]
@@ -93,7 +102,7 @@ class Partition:
                 holder[sample_id] = number
 
     def check_against(self, *corpora) -> None:
-        """Raises DataError, which names a sample, unless it gives out all samples of these corpora, and no others."""
+        """Raise DataError, which names a sample, unless the partition assigns exactly the samples of these corpora."""
         known = dict.fromkeys(sample.sample_id for corpus in corpora for sample in corpus.samples)
         at_clients = (i for client in self.clients.values() for i in client.train + client.test)
         assigned = dict.fromkeys((*self.server, *at_clients))
@@ -110,11 +119,11 @@ class Partition:
 
 
 def dirichlet_shares(num_clients: int, alpha: float, rng: np.random.Generator) -> np.ndarray:
-    """One draw of p ~ Dir_K(alpha), float64 [K]."""
+    """Return one draw of p ~ Dir_K(alpha), float64 [K]."""
     return rng.dirichlet(np.full(num_clients, float(alpha)))
 
 
 def client_names(num_clients: int) -> list[str]:
-    """``client-00``, ``client-01``, …, as wide as the last one needs."""
+    """Return ``client-00``, ``client-01``, …, with as many digits as the last one needs."""
     width = len(str(num_clients - 1))
     return [f"client-{k:0{width}d}" for k in range(num_clients)]

@@ -22,7 +22,7 @@ def build_partition(
     server_share: float = 0.0,
     server_stratified: bool = False,
 ) -> Partition:
-    """Gives the samples of a corpus to clients, and splits each client's into training and test samples.
+    """Assign a corpus's samples to clients, and split each client's into training and test samples.
 
     Args:
       corpus: The samples.
@@ -72,7 +72,7 @@ def build_partition(
         notes.append(f"{len(clients) - len(nonempty)} of {len(clients)} clients got no sample and are left out")
     untrained = sum(not samples.train for samples in nonempty.values())
     if untrained:
-        notes.append(f"{untrained} clients have test samples alone")
+        notes.append(f"{untrained} clients have only test samples")
     untested = sum(not samples.test for samples in nonempty.values())
     if untested and test_share != 0:  # with a share of 0 none was asked for
         notes.append(f"{untested} clients have no test samples")
@@ -84,7 +84,7 @@ def build_partition(
 
 
 def _require_same_task(corpus: TextCorpus, dev_corpus: TextCorpus) -> None:
-    """Raises DataError unless the two corpora have the same classes in the same order, and no sample id in common."""
+    """Raise DataError unless the corpora have the same classes in the same order, and no sample id in common."""
     unknown = [name for name in dev_corpus.label_names if name not in corpus.label_names]
     common = {s.sample_id for s in corpus.samples} & {s.sample_id for s in dev_corpus.samples}
     problem, remedy = None, "read it with the training corpus's label_names"

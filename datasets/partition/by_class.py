@@ -1,4 +1,4 @@
-"""What partitions by class share: the classes' units, and giving them out in given shares."""
+"""What partitions by class share: the units of classes, and their assignment by given shares."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from datasets.partition.by_field import field_values, grouped
 
 
 def units_by_class(samples: Sequence[Sample], unit: str, by: str) -> dict[Hashable, list[list[int]]]:
-    """Class to its units, each the indices of its samples; the classes in ascending order.
+    """Return the units of each class, each as the indices of its samples, with the classes in ascending order.
 
     Args:
       samples: All of them.
@@ -42,7 +42,7 @@ def dealt_by_shares(
     by: str,
     rng: np.random.Generator,
 ) -> dict[str, list[int]]:
-    """Client id to indices of samples: of every class's units, in a random order, each client gets its share.
+    """Return the sample indices of each client, which gets its share of every class's units in a random order.
 
     Raises:
       DataError: a class without shares.
@@ -62,7 +62,7 @@ def dealt_by_shares(
 
 
 def require_enough(units: int, num_clients: int, min_size: int, unit: str) -> None:
-    """Raises DataError where so many clients cannot have so many units each."""
+    """Raise DataError if this number of clients cannot have this number of units each."""
     if num_clients * min_size > units:
         raise DataError(
             f"{num_clients} clients with {min_size} {unit}s each cannot share {units} {unit}s",

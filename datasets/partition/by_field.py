@@ -1,4 +1,4 @@
-"""A client is a document, or a value of a field: nothing is random."""
+"""Partitions in which a client is a document, or a value of a field, without anything random."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from datasets.partition.base import Partitioner, Sample
 
 @attrs.frozen
 class Natural(Partitioner):
-    """Every document (a dialogue, say) is a client and holds its own samples: FLCMC's clients (Section 3.4.3)."""
+    """Every document (a dialogue, say) is a client with its own samples, like FLCMC's clients (Section 3.4.3)."""
 
     name: ClassVar[str] = "natural"
 
@@ -38,7 +38,7 @@ class ByField(Partitioner):
 
 
 def grouped(values: Sequence[Hashable]) -> dict[Hashable, list[int]]:
-    """Value to where it stands."""
+    """Return the indices of each value."""
     indices_of: dict[Hashable, list[int]] = {}
     for index, value in enumerate(values):
         indices_of.setdefault(value, []).append(index)
@@ -46,7 +46,7 @@ def grouped(values: Sequence[Hashable]) -> dict[Hashable, list[int]]:
 
 
 def field_values(samples: Sequence[Sample], field: str) -> list[str]:
-    """The value of a field for each sample.
+    """Return the value of a field for each sample.
 
     Raises:
       DataError: no sample has the field (the nearest name that there is is given), or one of them has not.

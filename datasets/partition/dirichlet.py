@@ -20,7 +20,7 @@ MOST_DRAWS = 20_000
 
 @attrs.frozen
 class Dirichlet(Partitioner):
-    """For each class c, p_c ~ Dir_K(alpha), and client k gets the share p_{k,c} of what belongs to the class.
+    """For each class c, p_c ~ Dir_K(alpha), and client k gets the share p_{k,c} of the class's samples or groups.
 
     `min_size` = 10 and `capped` are the rule of MOON's released code (Li et al. 2021), after Yurochkin et al. 2019.
 
@@ -45,7 +45,10 @@ class Dirichlet(Partitioner):
     name: ClassVar[str] = "dirichlet"
 
     def draw(self, samples: Sequence[Sample], rng: np.random.Generator) -> dict[Hashable, np.ndarray]:
-        """Class to shares, float64 [K]; DataError where no draw gives every client `min_size`."""
+        """Return the shares of each class, float64 [K].
+
+        Raises DataError if no draw gives every client `min_size`.
+        """
         sizes = {c: len(units) for c, units in units_by_class(samples, self.unit, self.by).items()}
         # A document's class may be another than its samples', and what the dev corpus has is given out by classes too.
         classes = sorted({*sizes, *units_by_class(samples, "sample", self.by)})
@@ -63,13 +66,16 @@ class Dirichlet(Partitioner):
         )
 
     def apply(self, drawn, samples: Sequence[Sample], rng: np.random.Generator) -> dict[str, list[int]]:
-        """Client id to indices of samples; raises DataError for a class that was not drawn for."""
+        """Return the sample indices of each client.
+
+        Raises DataError for a class without a draw.
+        """
         return dealt_by_shares(drawn, units_by_class(samples, self.unit, self.by), self.num_clients, self.by, rng)
 
     def _shared(
         self, drawn: Mapping[Hashable, np.ndarray], sizes: Mapping[Hashable, int], total: int
     ) -> dict[Hashable, np.ndarray] | None:
-        """The shares after the cap; None where a client stays below `min_size` or a class has nobody to go to."""
+        """Return the shares after the cap, or None if a client is below `min_size` or a class has no client left."""
         held, shares = np.zeros(self.num_clients, np.int64), {}
         for c, drawn_shares in drawn.items():
             shares[c] = drawn_shares

@@ -16,7 +16,7 @@ from datasets.ranges import one_of, whole_number
 
 @attrs.frozen
 class Shards(Partitioner):
-    """What is sorted by class is cut into K * S shards of equal size, to within one, and every client gets S of them.
+    """Samples or groups sorted by class are cut into K * S shards of equal size, to within one, and each client gets S.
 
     A shard lies in one class or across the border of a few, so that a client has few classes. A dev corpus is given out
     in the same shares of every class.
@@ -36,7 +36,10 @@ class Shards(Partitioner):
     name: ClassVar[str] = "shards"
 
     def draw(self, samples: Sequence[Sample], rng: np.random.Generator) -> dict[Hashable, np.ndarray]:
-        """Class to the clients' shares, float64 [K]; DataError if there are more shards than units."""
+        """Return the clients' shares of each class, float64 [K].
+
+        Raises DataError if there are more shards than units.
+        """
         sizes = {c: len(units) for c, units in units_by_class(samples, self.unit, self.by).items()}
         total, shards = sum(sizes.values()), self.num_clients * self.shards_per_client
         require_enough(total, self.num_clients, self.shards_per_client, self.unit)
@@ -49,5 +52,8 @@ class Shards(Partitioner):
         }
 
     def apply(self, drawn, samples: Sequence[Sample], rng: np.random.Generator) -> dict[str, list[int]]:
-        """Client id to indices of samples; raises DataError for a class that was not drawn for."""
+        """Return the sample indices of each client.
+
+        Raises DataError for a class without a draw.
+        """
         return dealt_by_shares(drawn, units_by_class(samples, self.unit, self.by), self.num_clients, self.by, rng)

@@ -1,4 +1,4 @@
-"""Clients are random samples of the whole, of equal sizes or of different ones."""
+"""Partitions into random samples of the whole, of equal or different sizes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from datasets.ranges import whole_number
 
 @attrs.frozen
 class Iid(Partitioner):
-    """Samples are shuffled and dealt out: the clients' sizes differ by one at most.
+    """Shuffled samples are dealt out, and the clients' sizes differ by at most one.
 
     Attributes:
       num_clients: K, at least 1 and at most the number of training samples.
@@ -26,7 +26,10 @@ class Iid(Partitioner):
     name: ClassVar[str] = "iid"
 
     def draw(self, samples: Sequence[Sample], rng: np.random.Generator) -> None:
-        """Nothing; raises DataError if there are more clients than samples."""
+        """Draw nothing.
+
+        Raises DataError if there are more clients than samples.
+        """
         if self.num_clients > len(samples):
             raise DataError(
                 f"{self.num_clients} clients cannot share {len(samples)} samples",
@@ -41,7 +44,7 @@ class Iid(Partitioner):
 
 @attrs.frozen
 class Quantity(Partitioner):
-    """The clients' shares of the samples are p ~ Dir_K(alpha); which samples they get is random (Li et al., ICDE 2022).
+    """Random samples of sizes p ~ Dir_K(alpha) (Li et al., ICDE 2022).
 
     Attributes:
       num_clients: K.
@@ -55,7 +58,10 @@ class Quantity(Partitioner):
     name: ClassVar[str] = "quantity"
 
     def draw(self, samples: Sequence[Sample], rng: np.random.Generator) -> np.ndarray:
-        """The clients' shares, float64 [K], exactly those of the training samples with `min_size` met."""
+        """Return the clients' shares, float64 [K].
+
+        They are exactly those of the training samples, with `min_size` met.
+        """
         left = len(samples) - self.num_clients * self.min_size
         if left < 0:
             raise DataError(

@@ -16,7 +16,7 @@ from datasets.seeds import generator
 def hold_out(
     client_id: str, samples: Sequence[Sample], test_share: float, *, seed: int, unit: str = "sample"
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The ids of a client's training and test samples, each in the order given.
+    """Return the ids of a client's training and test samples, each in the given order.
 
     Of n units max(1, round(test_share · n)) are for testing, at most n − 1; a single unit is for training, and with a
     share of 0 all are. The choice depends on the seed, the client's id and the ids of its samples alone, so neither on
@@ -44,12 +44,15 @@ def hold_out(
 
 
 def test_count(test_share: float, units: int) -> int:
-    """How many of at least two units are for testing: at least one, and one is left for training."""
+    """Return how many of at least two units are for testing.
+
+    It is at least one, and one is left for training.
+    """
     return min(units - 1, max(1, round(test_share * units)))
 
 
 def check_test_share(test_share: float) -> None:
-    """Raises DataError unless the share lies in [0, 1)."""
+    """Raise DataError unless the share lies in [0, 1)."""
     if isinstance(test_share, bool) or not isinstance(test_share, int | float) or not 0 <= test_share < 1:
         raise DataError("the test share is not a number of at least 0 and below 1", remedy="use e.g. 0.1")
 
@@ -57,7 +60,9 @@ def check_test_share(test_share: float) -> None:
 def draw_server_samples(
     samples: Sequence[Sample], share: float, *, seed: int, stratified: bool = False, label_names: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """round(share * n) ids, at least one and at most n - 1, in the order of the samples; no client has them.
+    """Draw round(share * n) ids for the server, at least one and at most n - 1, in the order of the samples.
+
+    No client has them.
 
     Args:
       samples: n of them, for training.

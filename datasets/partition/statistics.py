@@ -1,4 +1,4 @@
-"""How labels spread over clients."""
+"""The distribution of labels over clients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from datasets.partition.base import Partition
 
 @dataclass(frozen=True)
 class LabelCounts:
-    """Numbers of samples of K clients and C classes: `train` and `test` are int64 [K, C]."""
+    """Numbers of samples of K clients and C classes, with `train` and `test` as int64 [K, C]."""
 
     clients: tuple[str, ...] = field(repr=False)
     label_names: tuple[str, ...]
@@ -21,7 +21,7 @@ class LabelCounts:
     test: np.ndarray = field(repr=False)
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row a client: `client`, `train`, `test` (samples), `classes` (trained on), `largest_share` (of a class)."""
+        """Return one row per client: `client`, `train`, `test` (samples), `classes` (trained on), `largest_share`."""
         return [
             {
                 "client": client,
@@ -34,7 +34,7 @@ class LabelCounts:
         ]
 
     def summary(self) -> dict[str, float]:
-        """The whole in a row.
+        """Summarise the whole in a row.
 
         `clients`; `train` and `test` samples; `smallest`, `median` and `largest` training size; `classes` that a client
         has on average; `label_skew`, the total variation distance (0 to 1) between a client's training labels and all
@@ -60,7 +60,10 @@ class LabelCounts:
 
 
 def label_counts(partition: Partition, *corpora: TextCorpus) -> LabelCounts:
-    """Counts the labels of each client; raises DataError if the partition is not one of these corpora."""
+    """Count the labels of each client.
+
+    Raises DataError if the partition does not belong to these corpora.
+    """
     partition.check_against(*corpora)
     label_of = {sample.sample_id: sample.label for corpus in corpora for sample in corpus.samples}
     shape = (len(partition.clients), len(corpora[0].label_names))

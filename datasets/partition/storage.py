@@ -16,7 +16,10 @@ VERSION = 1
 
 
 def write_partition(partition: Partition, path: PathLike) -> None:
-    """Writes a partition as JSON, whole or not at all; it holds ids, no texts. Raises DataError."""
+    """Write a partition as JSON, atomically.
+
+    It contains ids, but no texts. Raises DataError.
+    """
     value = {
         "format": FORMAT,
         "version": VERSION,
@@ -34,7 +37,7 @@ def write_partition(partition: Partition, path: PathLike) -> None:
 
 
 def read_partition(path: PathLike, *corpora: TextCorpus) -> Partition:
-    """Reads a partition and checks it against the corpora that it was made for, if any are given.
+    """Read a partition and check it against its corpora, if any are given.
 
     Raises:
       DataError: the file is missing, no partition or of another version, a client has no samples, or a sample is

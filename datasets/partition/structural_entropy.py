@@ -1,4 +1,4 @@
-"""Documents of different complexity at different clients (FedLCC, Sections 3.5 and 4.2)."""
+"""Partition by complexity, in which clients get documents of different complexity (FedLCC, Sections 3.5 and 4.2)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RELEASED_CUTS = {
 
 
 def structural_entropy(degrees: Sequence[int], form: str = "paper") -> float:
-    """The structural entropy of a graph from the degrees of its N nodes.
+    """Return the structural entropy of a graph from the degrees of its N nodes.
 
     - ``paper`` (Eq. 15): -sum p ln p over the degrees that occur, p the share of the nodes that have a degree.
     - ``released_code``: -sum p log2 p over the nodes, p a node's degree divided by N, which does not sum to one; a node
@@ -47,7 +47,7 @@ def structural_entropy(degrees: Sequence[int], form: str = "paper") -> float:
 
 
 def entropies(samples: Sequence[Sample], form: str = "paper", graph: str = "released_code") -> np.ndarray:
-    """The structural entropy of each sample's graph, float64 [n]; the samples tell it by `degrees`.
+    """Return the structural entropy of each sample's graph, float64 [n], from the samples' `degrees`.
 
     Raises:
       DataError: an unknown form or graph, or a sample without a graph.
@@ -102,14 +102,17 @@ class StructuralEntropy(Partitioner):
             raise DataError("the released cuts are for 10 clients", remedy='use as many, or form = "paper"')
 
     def draw(self, samples: Sequence[Sample], rng: np.random.Generator) -> np.ndarray:
-        """Where the parts meet, float64 [K - 1], increasing; nothing is random."""
+        """Return the boundaries of the parts, float64 [K - 1], increasing.
+
+        Nothing is random.
+        """
         if self.form == "released_code":
             return np.array(RELEASED_CUTS[self.cuts])
         values = entropies(samples, self.form, self.graph)
         return np.linspace(values.min(), values.max(), self.num_clients + 1)[1:-1]
 
     def apply(self, drawn: np.ndarray, samples: Sequence[Sample], rng: np.random.Generator) -> dict[str, list[int]]:
-        """Client id to indices of samples; the clients stand in the order of the entropy."""
+        """Return the sample indices of each client, with the clients in the order of the entropy."""
         names = client_names(self.num_clients)
         clients: dict[str, list[int]] = {client: [] for client in names}
         # The released code's parts include their upper bound; the paper says of none which part a bound is in.

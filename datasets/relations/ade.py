@@ -53,10 +53,12 @@ class _Pair:
     licence="none stated",
     citation="Gurulingappa et al., Development of a benchmark corpus … adverse effects, J. Biomed. Inform. 45, 2012",
     available_from="the authors' ADE-Corpus-V2; copied in several repositories on GitHub; "
-    "ADE-NEG.txt belongs beside it",
+    "ADE-NEG.txt belongs next to it",
 )
 def read(path: PathLike, *, name: str = "ade", label: str = "with_negatives", split: str = "train") -> RelationCorpus:
-    """The drug–effect pairs of ``DRUG-AE.rel``, compressed or not; head is the drug, tail the effect.
+    """Read the drug–effect pairs of ``DRUG-AE.rel``, compressed or not.
+
+    The head is the drug, and the tail the effect.
 
     The offsets count in the document, so the sentence's start is found first: both mentions have to stand in the
     sentence at the distance that the offsets say. Where a mention occurs several times and several starts are possible,
@@ -88,7 +90,7 @@ def read(path: PathLike, *, name: str = "ade", label: str = "with_negatives", sp
 
 
 def related_pairs(path: PathLike, counts: Counter) -> Iterator[tuple[str, str, list[tuple[Span, Span]]]]:
-    """(PMID, sentence, the spans of each drug and its effect) of every place that a sentence has in its document.
+    """Yield (PMID, sentence, the spans of each drug and its effect) for every position of a sentence in its document.
 
     The spans count in the sentence. `counts` gets what a corpus's notes say. Raises DataError as `read`.
     """
@@ -104,7 +106,7 @@ def related_pairs(path: PathLike, counts: Counter) -> Iterator[tuple[str, str, l
 
 
 def _add_named_pairs(builder: CorpusBuilder, path: PathLike, name: str) -> None:
-    """Adds pairs of a drug and an effect in sentences without an adverse effect, each name at its first place."""
+    """Add pairs of a drug and an effect in sentences without an adverse effect, each name at its first position."""
     kinds: dict[tuple[str, ...], set[str]] = {}
     for mention in builder.mentions:
         for kind, text in zip(TYPES, (mention.head_text, mention.tail_text), strict=True):
@@ -128,7 +130,7 @@ def _add_named_pairs(builder: CorpusBuilder, path: PathLike, name: str) -> None:
 
 
 def _names_in(sentence: str, names: dict[tuple[str, ...], str]) -> list[list[Span]]:
-    """First place of each drug's name and of each effect's in a sentence, the longest name where they overlap."""
+    """Return the first position of each drug's and effect's name in a sentence, the longest name if names overlap."""
     words = [(match[0].casefold(), match.span()) for match in _WORD.finditer(sentence)]
     longest = max(map(len, names), default=0)
     places: dict[tuple[str, ...], Span] = {}
@@ -146,7 +148,7 @@ def _names_in(sentence: str, names: dict[tuple[str, ...], str]) -> list[list[Spa
 
 
 def sentences_without_effect(path: PathLike) -> Iterator[tuple[str, str]]:
-    """(PMID, sentence) of every line of ``ADE-NEG.txt``."""
+    """Yield (PMID, sentence) of every line of ``ADE-NEG.txt``."""
     for fail, line in lines_to_check(path):
         match = _NEGATIVE.fullmatch(line)
         if match is None:
@@ -155,7 +157,7 @@ def sentences_without_effect(path: PathLike) -> Iterator[tuple[str, str]]:
 
 
 def _pair(line: str, fail: Fail, counts: Counter) -> tuple[tuple[str, str], _Pair]:
-    """Document and sentence of a line, and its pair."""
+    """Return document and sentence of a line, and its pair."""
     document, sentence, effect, *effect_at, drug, drug_start, drug_end = columns(line, 8, fail, "|")
     if not document.isdecimal():
         raise fail("has no PMID", remedy="start the line with the document's number")
@@ -176,7 +178,7 @@ def _pair(line: str, fail: Fail, counts: Counter) -> tuple[tuple[str, str], _Pai
 
 
 def _placed(pairs: list[_Pair], counts: Counter) -> dict[int, dict[tuple[Span, Span], int]]:
-    """Start of the sentence in the document to its pairs (drug, effect) and their lines."""
+    """Return the pairs (drug, effect) and their lines for each start of the sentence in the document."""
     fits = Counter(start for pair in pairs for start in pair.starts)
     placed: dict[int, dict[tuple[Span, Span], int]] = {}
     for pair in pairs:

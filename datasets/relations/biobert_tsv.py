@@ -32,7 +32,7 @@ def read(
     tail: str = "DISEASE",
     relations: Mapping[str, str] = RELATIONS,
 ) -> RelationCorpus:
-    """The pairs of a file, compressed or not, with or without a header and an index.
+    """Read the pairs of a file, compressed or not, with or without a header and an index.
 
     The mentions' own words are not in the file: the spans are those of the placeholders, which blinding replaces by the
     type (``gene``) and the markers enclose as they are. The form has no document ids: lines of one sentence share the

@@ -1,4 +1,4 @@
-"""ChemProt, the sentence form: one line a pair, marked in its sentence (Krallinger et al., BioCreative VI, 2017).
+"""ChemProt in sentence format, one marked pair per line (Krallinger et al., BioCreative VI, 2017).
 
 JSON lines ``{"text": "… << first >> … [[ second ]] …", "label": NAME, "metadata": …}``, made by AllenAI for SciBERT
 (Beltagy et al., EMNLP 2019) from the task's release. The marks stand by order in the sentence, not by role: which of
@@ -37,7 +37,7 @@ _MARKS = (("<< ", " >>"), ("[[ ", " ]]"))
 
 
 def class_names(classes: str) -> tuple[str, ...]:
-    """The five groups for ``groups``, the 13 relations for ``names``."""
+    """Return the five groups for ``groups``, or the 13 relations for ``names``."""
     return tuple(GROUPS if classes == "groups" else GROUP_OF)
 
 
@@ -53,7 +53,9 @@ def class_names(classes: str) -> tuple[str, ...]:
     available_from="allenai/scibert on GitHub, data/text_classification/chemprot (.txt there: JSON lines)",
 )
 def read(path: PathLike, *, name: str = "chemprot", label: str = "groups", split: str = "train") -> RelationCorpus:
-    """The pairs of a file in the sentence form, compressed or not; head is ``<< >>``, tail ``[[ ]]``.
+    """Read the pairs of a file in sentence format, compressed or not.
+
+    The head is ``<< >>``, and the tail ``[[ ]]``.
 
     The form has no document ids. Lines of one sentence (without the marks) share the document
     ``<name>-<split>-<number>``, sentences counted from 1. Every pair has a relation: there is no negative. A sentence
@@ -100,5 +102,5 @@ def _unmarked(text: str, fail: Fail) -> tuple[str, Span, Span]:
     head, tail = (places[0], places[1]), (places[2], places[3])
     for start, end in (head, tail):
         if start == end or trimmed(plain, (start, end)) != (start, end):
-            raise fail("a marked mention is empty or has blanks at its ends", remedy="mark the mention alone")
+            raise fail("a marked mention is empty or has blanks at its ends", remedy="mark only the mention")
     return plain, head, tail

@@ -37,7 +37,7 @@ _WITH_NEGATIVES = "_with_negatives"
 
 @dataclass(frozen=True)
 class ReleaseDocument:
-    """A title and an abstract with their mentions: id to type (``chemical`` or ``gene``) and span.
+    """A title and an abstract with the type (``chemical`` or ``gene``) and span of each mention, by id.
 
     The text is the title, a tab, and the abstract.
     """
@@ -57,11 +57,13 @@ class ReleaseDocument:
     files={split: f"chemprot_release/chemprot_{part}.tsv" for split, part in _PARTS.items()},
     licence="for the task's participants, after registration",
     citation=CITATION,
-    available_from="BioCreative VI, track 5; *_abstracts and *_entities (test: *_gs) belong beside each file "
+    available_from="BioCreative VI, track 5; *_abstracts and *_entities (test: *_gs) belong next to each file "
     "of relations",
 )
 def read(path: PathLike, *, name: str = "chemprot", label: str = "groups", split: str = "train") -> RelationCorpus:
-    """The chemical–gene pairs of a file of relations, with the two others of its split beside it, each in its sentence.
+    """Read the chemical–gene pairs of a file of relations, each in its sentence.
+
+    The split's two other files are next to it.
 
     Head is the chemical, tail the gene. Sentences are found by `sentences_of_document`; a pair whose mentions lie in
     two sentences is left out and noted, and so is a relation of a group that the task does not evaluate. A pair with
@@ -100,7 +102,7 @@ def read(path: PathLike, *, name: str = "chemprot", label: str = "groups", split
 
 
 def release_file(path: PathLike, *kinds: str) -> Path:
-    """The release's file of one of these kinds: `path`, if it is one, or one next to it, with or without ``.gz``.
+    """Return the release's file of a kind: `path`, if it is one, or one next to it, with or without ``.gz``.
 
     Raises:
       DataError: a file that is not named as the release names it.
@@ -121,7 +123,7 @@ def release_file(path: PathLike, *kinds: str) -> Path:
 
 
 def read_documents(abstracts: PathLike, entities: PathLike | None) -> dict[str, ReleaseDocument]:
-    """The documents of the release by their PMID, in the file's order, with the mentions of `entities`, if given."""
+    """Return the documents of the release by PMID, in the file's order, with the mentions of `entities`, if given."""
     documents: dict[str, ReleaseDocument] = {}
     for fail, line in lines_to_check(abstracts, ended=True):
         document_id, title, abstract = columns(line, 3, fail)
@@ -134,7 +136,7 @@ def read_documents(abstracts: PathLike, entities: PathLike | None) -> dict[str, 
         row = columns(line, 6, fail)
         document = _document(row[0], documents, fail)
         if not _ENTITY_ID.fullmatch(row[1]):
-            raise fail("column 2 is no entity's id", remedy="write T and a number")
+            raise fail("column 2 is not an entity's id", remedy="write T and a number")
         fail = functools.partial(fail, record=named("entity", f"{row[0]}/{row[1]}"))
         kind = ENTITY_TYPES[one_of(row[2], ENTITY_TYPES, "type", fail, column=3)]
         where = span(row[3], row[4], "entity", len(document.text), fail)
@@ -155,7 +157,7 @@ def _document(document_id: str, documents: dict[str, ReleaseDocument], fail: Fai
 def read_relations(
     path: PathLike, documents: dict[str, ReleaseDocument], classes: str, counts: Counter
 ) -> dict[str, list[tuple[tuple[str, str], str | None]]]:
-    """Document id to pairs (chemical, gene) and their class, None for a group that is not evaluated.
+    """Return the pairs (chemical, gene) of each document with their class, None for a group that is not evaluated.
 
     Args:
       path: The file of relations, or the gold standard.
@@ -201,14 +203,14 @@ def read_relations(
 def _argument(value: str, pattern: re.Pattern, number: int, kind: str, document: ReleaseDocument, fail: Fail) -> str:
     match = pattern.fullmatch(value.strip())
     if match is None or match[1] not in document.mentions:
-        raise fail(f"argument {number} is no entity of its document", remedy=f"write Arg{number}: and the entity's id")
+        raise fail(f"argument {number} is not in its document", remedy=f"write Arg{number}: and the entity's id")
     if document.mentions[match[1]][0] != kind:
-        raise fail(f"argument {number} is no {kind}", remedy="give the chemical first, then the gene")
+        raise fail(f"argument {number} is not a {kind}", remedy="give the chemical first, then the gene")
     return match[1]
 
 
 def _in_one_sentence(document: ReleaseDocument) -> dict[tuple[str, str], Span]:
-    """The chemical–gene pairs that share a sentence, and the sentence."""
+    """Return the chemical–gene pairs that share a sentence, and the sentence."""
     spans = [where for _, where in document.mentions.values()]
     result = {}
     for start, end in sentences_of_document(document.text, document.title_length, spans):

@@ -51,7 +51,9 @@ Position = tuple[int, int, int]
     "or the release's own",
 )
 def read(path: PathLike, *, name: str = "i2b2_2010", label: str = "positives", split: str = "train") -> RelationCorpus:
-    """The related concept pairs of a split's records, each in its line; head and tail in the order of the relation.
+    """Read the related concept pairs of a split's records, each in its line.
+
+    Head and tail are in the order of the relation.
 
     Concepts that go over the end of a line, and relations with them or between two lines, are left out and noted. A
     pair with several relations is a sample for each. With the label choice ``with_negatives`` the unlisted pairs of a
@@ -92,7 +94,7 @@ def read(path: PathLike, *, name: str = "i2b2_2010", label: str = "positives", s
 
 
 def record_texts(folder: Path) -> Iterable[tuple[Path, Path]]:
-    """The texts of a split, and for each the folder in which its concepts and relations are."""
+    """Return the texts of a split, and for each the folder of its concepts and relations."""
     inner = sorted(folder.iterdir()) if folder.is_dir() else []
     hospitals = [folder] if (folder / "txt").is_dir() else [path for path in inner if (path / "txt").is_dir()]
     folders = [(path / "txt", path) for path in hospitals]
@@ -107,7 +109,7 @@ def record_texts(folder: Path) -> Iterable[tuple[Path, Path]]:
 
 
 def lines_and_words(path: Path) -> tuple[list[str], list[list[Span]]]:
-    """The lines of a record's text, and the words of each as spans."""
+    """Return the lines of a record's text, and the words of each as spans."""
     lines = [line for _, line in read_lines(path)]
     return lines, [[match.span() for match in re.finditer(r"\S+", line)] for line in lines]
 
@@ -115,7 +117,7 @@ def lines_and_words(path: Path) -> tuple[list[str], list[list[Span]]]:
 def read_concepts(
     folder: Path, record: str, lines: list[str], words: list[list[Span]], counts: Counter
 ) -> dict[Position, str]:
-    """Position to type of a record's concepts, without those that go over the end of a line, which are counted."""
+    """Return the type of each concept's position in a record, without (counted) concepts over a line's end."""
     result: dict[Position, str] = {}
     concepts = folder / ("concepts" if (folder / "concepts").is_dir() else "concept")
     for fail, text in lines_to_check(concepts / f"{record}.con"):
@@ -148,7 +150,7 @@ def _relations(
             continue
         for number, (position, kind) in enumerate(zip(pair, RELATIONS[relation], strict=True), 1):
             if concepts.get(position) != kind:
-                raise fail(f"argument {number} is no {kind} of the concepts", remedy="complete the .con file")
+                raise fail(f"argument {number} is not a {kind} of the concepts", remedy="complete the .con file")
         listed = result.setdefault(pair, [])
         if relation in listed:
             raise fail("duplicate relation", remedy="remove one of them")
@@ -157,7 +159,7 @@ def _relations(
 
 
 def _position(groups: tuple[str, ...], lines: list[str], words: list[list[Span]], fail: Fail) -> Position | None:
-    """Where a concept stands; None if it goes over the end of a line."""
+    """Return the position of a concept, or None if it extends over the end of a line."""
     surface, (line, first, last_line, last) = groups[0], map(int, groups[1:])
     for at, word in ((line, first), (last_line, last)):
         if not 1 <= at <= len(lines) or word >= len(words[at - 1]):
@@ -174,7 +176,7 @@ def _position(groups: tuple[str, ...], lines: list[str], words: list[list[Span]]
 
 
 def concept_span(position: Position, words: list[list[Span]]) -> Span:
-    """The characters of a concept in its line."""
+    """Return the characters of a concept in its line."""
     line, first, last = position
     return words[line - 1][first][0], words[line - 1][last][1]
 

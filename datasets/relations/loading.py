@@ -16,7 +16,9 @@ def load_relations(
     split: str = "train",
     **options,
 ) -> RelationCorpus:
-    """Reads the pairs of mentions of a data set, see `datasets.catalogue.load`; the split is part of the mentions' ids.
+    """Read the pairs of mentions of a data set (see `datasets.catalogue.load`).
+
+    The split is part of the mentions' ids.
 
     For i2b2_2010 `path` is a folder, for chemprot_release the file of relations. The data set `relations`, of your own
     files, takes `class_names`, `negative_label` and `labelled`.

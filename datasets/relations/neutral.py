@@ -1,4 +1,4 @@
-"""Your own relations: a form for two mentions in a text and their relation, as JSON lines or as TSV.
+"""Your own relations, with two mentions in a text and their relation, as JSON lines or TSV.
 
 The file's ending says which: ``.jsonl`` or ``.tsv``, either with ``.gz`` behind it. UTF-8 without a byte order mark,
 lines end with a line feed. Offsets count code points from 0, the end exclusive. docs/data.md has an example.
@@ -61,7 +61,7 @@ def read(
     negative_label: str | None = None,
     labelled: bool = True,
 ) -> RelationCorpus:
-    """The pairs of a file, compressed or not; a record is a pair of mentions.
+    """Read the pairs of a file, compressed or not, where a record is a pair of mentions.
 
     A record has `id`, `text`, `head` and `tail` ([start, end]; in TSV the columns `head_start`, `head_end`,
     `tail_start`, `tail_end`) and `label`. It may have `document` (its own id if not), `head_type` and `tail_type`
@@ -120,12 +120,12 @@ def _classes(path: PathLike, class_order, labels: set[str], negative: str | None
 
 
 def is_named_so(path: PathLike) -> bool:
-    """Whether a file's name has an ending of this form."""
+    """Return whether a file's name has an ending of this format."""
     return ending_of(path) in (".jsonl", ".tsv")
 
 
 def _records(path: PathLike) -> Iterator[tuple[Fail, Mapping[str, Any]]]:
-    """Each record, in the keys of the JSON form, behind what builds its error."""
+    """Yield an error function and each record, with the keys of the JSON format."""
     ending = ending_of(path)
     if ending == ".jsonl":
         return _json_records(path)
@@ -174,7 +174,10 @@ def _label(record: Mapping[str, Any], known: tuple[str, ...] | None, fail: Fail)
 
 
 def _mention(record: Mapping[str, Any], split: str, relation: str, fail: Fail) -> RelationMention:
-    """The pair of a record, with the label 0. Raises `fail`'s error."""
+    """Return the pair of a record, with the label 0.
+
+    Raises `fail`'s error.
+    """
     record_id = identifier(record, "id", fail)
     text = field(record, "text", str, fail)
     if not text.strip():

@@ -42,7 +42,9 @@ MISPLACED_SHARE = 0.01
     available_from="lasigeBioTM/PGR on GitHub",
 )
 def read(path: PathLike, *, name: str = "pgr", label: str = "relation", split: str = "train") -> RelationCorpus:
-    """The pairs of a file of PGR, compressed or not; head is the gene, tail the phenotype, the document `FILE_ID`.
+    """Read the pairs of a file of PGR, compressed or not.
+
+    The head is the gene, the tail the phenotype, the document `FILE_ID`.
 
     A mention is compared with the sentence at its offsets. The published training file has two lines (of 4,083) whose
     gene does not stand in the sentence at all: such lines are left out and noted, unless they are more than one in a

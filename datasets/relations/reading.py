@@ -18,7 +18,7 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 def read_lines(path: PathLike, *, ended: bool = False) -> Iterator[tuple[int, str]]:
-    """Pairs of line number (from 1) and line of a UTF-8 file, compressed or not; a carriage return is dropped.
+    """Yield line number (from 1) and line of a UTF-8 file, compressed or not, without carriage returns.
 
     Args:
       path: The file.
@@ -45,18 +45,18 @@ def read_lines(path: PathLike, *, ended: bool = False) -> Iterator[tuple[int, st
 
 
 def lines_to_check(path: PathLike, *, ended: bool = False) -> Iterator[tuple[Fail, str]]:
-    """The lines of `read_lines`, each behind what builds its error, which names the file and the line."""
+    """Yield the lines of `read_lines`, each after a function that builds its error with file and line."""
     for number, line in read_lines(path, ended=ended):
         yield functools.partial(DataError, path=path, line=number), line
 
 
 def ending_of(path: PathLike) -> str:
-    """The ending of a file's name, without ``.gz``: ``.tsv`` of ``ours.tsv.gz``."""
+    """Return the ending of a file's name without ``.gz``, such as ``.tsv`` of ``ours.tsv.gz``."""
     return next((end for end in reversed(Path(path).suffixes) if end != ".gz"), "")
 
 
 def strict_lines(path: PathLike) -> Iterator[tuple[Fail, int, int, bytes]]:
-    """Each line of a file, compressed or not: what builds its error, its number, its offset, its bytes without the end.
+    """Yield an error function, number, offset and bytes (without the end) of each line of a file, compressed or not.
 
     Raises:
       DataError: a byte order mark, or a line that is empty, ends with a carriage return or has no end.
@@ -71,7 +71,7 @@ def strict_lines(path: PathLike) -> Iterator[tuple[Fail, int, int, bytes]]:
             raise fail("the file ends within this line, without a line feed", remedy=remedy)
         line = data[:-1]
         if line.endswith(b"\r"):
-            raise fail("ends with a carriage return", remedy="save the file with line feeds alone (dos2unix)")
+            raise fail("ends with a carriage return", remedy="save the file with line feeds only (dos2unix)")
         if not line.strip():
             raise fail("is empty", remedy="remove the empty line")
         yield fail, number, byte, line
@@ -79,7 +79,7 @@ def strict_lines(path: PathLike) -> Iterator[tuple[Fail, int, int, bytes]]:
 
 
 def json_objects(path: PathLike) -> Iterator[tuple[Fail, dict[str, Any]]]:
-    """The object of each line of a JSON lines file with `strict_lines`, behind what builds its error.
+    """Yield the object of each line of a JSON lines file, after its error function, with `strict_lines`.
 
     Raises:
       DataError: as `strict_lines`, or a line that is not a JSON object.
@@ -90,7 +90,9 @@ def json_objects(path: PathLike) -> Iterator[tuple[Fail, dict[str, Any]]]:
 
 
 def further_fields(record: Mapping[str, Any], known: Collection[str], fail: Fail) -> dict[str, str]:
-    """What a record has in addition to the `known` keys, as strings; null is left out.
+    """Return the fields of a record besides the `known` keys, as strings.
+
+    Null is left out.
 
     Raises `fail`'s error for a value that is neither a string nor a number.
     """
@@ -107,7 +109,10 @@ def further_fields(record: Mapping[str, Any], known: Collection[str], fail: Fail
 
 
 def columns(line: str, counts: int | Sequence[int], fail: Fail, separator: str = "\t") -> list[str]:
-    """The columns of a line, as many as one of `counts` says; raises `fail`'s error otherwise."""
+    """Return the columns of a line, whose number must be one of `counts`.
+
+    Raises `fail`'s error otherwise.
+    """
     counts = (counts,) if isinstance(counts, int) else tuple(counts)
     result = line.split(separator)
     if len(result) not in counts:
@@ -116,14 +121,20 @@ def columns(line: str, counts: int | Sequence[int], fail: Fail, separator: str =
 
 
 def whole_number(value: str, what: str, fail: Fail) -> int:
-    """A column as a number of at least 0; raises `fail`'s error otherwise."""
+    """Return a column as an integer of at least 0.
+
+    Raises `fail`'s error otherwise.
+    """
     if not _NUMBER.fullmatch(value):
         raise fail(f"{what} is not a whole number of at least 0", remedy="give it in decimal digits")
     return int(value)
 
 
 def span(start: str, end: str, what: str, length: int, fail: Fail) -> Span:
-    """Two columns as a span in a text of `length` characters; raises `fail`'s error if it is empty or goes beyond."""
+    """Return two columns as a span in a text of `length` characters.
+
+    Raises `fail`'s error if it is empty or exceeds the text.
+    """
     first, last = whole_number(start, f"the {what}'s start", fail), whole_number(end, f"the {what}'s end", fail)
     if not first < last <= length:
         raise fail(
@@ -134,7 +145,9 @@ def span(start: str, end: str, what: str, length: int, fail: Fail) -> Span:
 
 
 def one_of(value: str, known: Iterable[str], what: str, fail: Fail, *, column: int | None = None) -> str:
-    """The value if it is known; raises `fail`'s error otherwise.
+    """Return the value if it is known.
+
+    Raises `fail`'s error otherwise.
 
     The error names the place (`what`, and its column from 1), not the value: columns may be shifted, and the value
     then is a piece of a patient's text.
@@ -147,18 +160,21 @@ def one_of(value: str, known: Iterable[str], what: str, fail: Fail, *, column: i
 
 
 def occurrences(part: str, text: str) -> list[int]:
-    """Where `part` starts in `text`, overlapping ones included."""
+    """Return where `part` starts in `text`, including overlapping occurrences."""
     return [match.start() for match in re.finditer(f"(?={re.escape(part)})", text)]
 
 
 def trimmed(text: str, where: Span) -> Span:
-    """The span without the blanks at its ends; start >= end if there is nothing else."""
+    """Return the span without the blanks at its ends.
+
+    start >= end if there is nothing else.
+    """
     part = text[slice(*where)]
     return where[0] + len(part) - len(part.lstrip()), where[1] - len(part) + len(part.rstrip())
 
 
 def without_marks(text: str, marks: Sequence[Span]) -> tuple[str, list[int]]:
-    """The text without these (disjoint) spans, and where each of them stood in what remains."""
+    """Return the text without these (disjoint) spans, and where each of them was in what remains."""
     parts, places, done, removed = [], {}, 0, 0
     for start, end in sorted(marks):
         parts.append(text[done:start])
@@ -170,12 +186,15 @@ def without_marks(text: str, marks: Sequence[Span]) -> tuple[str, list[int]]:
 
 
 def notes_of(counts: Mapping[str, int]) -> tuple[str, ...]:
-    """Notes from counts: ``{"lines repeat an earlier one": 2}`` becomes ``2 lines repeat an earlier one``."""
+    """Return notes, for example ``2 lines repeat an earlier one`` for ``{"lines repeat an earlier one": 2}``."""
     return tuple(f"{count} {what}" for what, count in counts.items() if count)
 
 
 class CorpusBuilder:
-    """Makes a corpus of the `mentions` that a reader finds; `counts` become its notes (see `notes_of`)."""
+    """Makes a corpus of the `mentions` that a reader finds.
+
+    `counts` become its notes (see `notes_of`).
+    """
 
     def __init__(self, path: PathLike, name: str, relation_names: Sequence[str], negative: str = NO_RELATION):
         self.counts = Counter()
@@ -185,19 +204,22 @@ class CorpusBuilder:
         self._ids = Counter()
 
     def next_id(self, document: str) -> str:
-        """The id ``<document>/<n>``, n from 1 in each document."""
+        """Return the id ``<document>/<n>``, n from 1 in each document."""
         self._ids[document] += 1
         return f"{document}/{self._ids[document]}"
 
     def add(self, *attributes) -> RelationMention:
-        """Adds a mention of these attributes, in the order of `RelationMention`'s, the label by the relation."""
+        """Add a mention with the attributes of `RelationMention`, in its order, and the label of the relation."""
         mention = RelationMention(*attributes, self._names.index(attributes[-1]))
         self.counts["pairs of overlapping mentions"] += mention.overlapping
         self.mentions.append(mention)
         return mention
 
     def build(self, *notes: str) -> RelationCorpus:
-        """The corpus, with these notes before those of the counts. Raises DataError if there are no mentions."""
+        """Return the corpus, with these notes before those of the counts.
+
+        Raises DataError if there are no mentions.
+        """
         if not self.mentions:
             raise DataError("gives no pair of mentions", path=self._path, remedy="give it at least one")
         notes += notes_of(self.counts)

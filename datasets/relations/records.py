@@ -1,4 +1,4 @@
-"""What the readers of relation extraction data return: two mentions in a text and the relation between them."""
+"""The records of relation extraction data: two mentions in a text and the relation between them."""
 
 from __future__ import annotations
 
@@ -24,21 +24,24 @@ class TwoArguments:
 
     @property
     def head_text(self) -> str:
-        """The first argument as it is written in the text."""
+        """Return the first argument as written in the text."""
         return self.text[slice(*self.head)]
 
     @property
     def tail_text(self) -> str:
-        """The second argument as it is written in the text."""
+        """Return the second argument as written in the text."""
         return self.text[slice(*self.tail)]
 
     @property
     def overlapping(self) -> bool:
-        """Whether the two spans share a character."""
+        """Return whether the two spans share a character."""
         return self.head[0] < self.tail[1] and self.tail[0] < self.head[1]
 
     def check_arguments(self, record: str) -> None:
-        """Raises DataError, which names the record, for a span that is empty or beyond the text, or an empty type."""
+        """Raise DataError for a span that is empty or exceeds the text, or an empty type.
+
+        The error names the record.
+        """
         for what, (start, end), its_type in (("head", self.head, self.head_type), ("tail", self.tail, self.tail_type)):
             problem = None
             if not 0 <= start < end <= len(self.text):
@@ -51,7 +54,9 @@ class TwoArguments:
 
 
 class LabelledCorpus:
-    """What corpora of relations share, and partitioners take: `samples` with unique ids, `relation_names`, `negative`.
+    """What corpora of relations share and partitioners accept.
+
+    It has `samples` with unique ids, `relation_names` and `negative`.
 
     `relation_names` are the classes in the order of the labels; `negative` is the one that means "none of them", which
     micro-F1 leaves out, or None; `fields["relation"]` of a sample is the relation of its label.
@@ -59,16 +64,19 @@ class LabelledCorpus:
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """The classes, under the name that partitioners know."""
+        """Return the classes, under the name that partitioners know."""
         return self.relation_names
 
     @property
     def positive_labels(self) -> tuple[int, ...]:
-        """The labels that micro-F1 counts: all but the negative one."""
+        """Return the labels that micro-F1 counts, which are all but the negative one."""
         return tuple(label for label, name in enumerate(self.relation_names) if name != self.negative)
 
     def check_samples(self, kind: str) -> None:
-        """Raises DataError, which names the sample by its kind, for what the corpora's docstrings say."""
+        """Raise DataError for violations of what the corpora's docstrings say.
+
+        The error names the sample by its kind.
+        """
         record = f"corpus {self.name}"
         if not self.samples:
             raise DataError(f"has no {kind}s", record=record, remedy="give it at least one")
@@ -89,7 +97,7 @@ class LabelledCorpus:
 
 @dataclass(frozen=True)
 class RelationMention(TwoArguments):
-    """Two mentions in a text and their relation: one sample of a relation classification.
+    """Two mentions in a text and their relation, which are one sample of a relation classification.
 
     It has what a partitioner looks at (`datasets.partition.Sample`): `sample_id`, `document_id`, `label`, `fields`.
     The spans may overlap, lie one in the other or be the same.
@@ -126,23 +134,25 @@ class RelationMention(TwoArguments):
 
     @property
     def sample_id(self) -> str:
-        """The id under which a partition holds it."""
+        """Return the id under which a partition holds it."""
         return self.mention_id
 
     @property
     def group_id(self) -> str:
-        """What privacy of groups hides together: `group` of `more`, the document where there is none."""
+        """Return what group privacy hides together: `group` of `more`, or the document if there is none."""
         return self.more.get("group", self.document_id)
 
     @property
     def fields(self) -> Mapping[str, str]:
-        """What a partitioner may group by: `relation`, `head_type`, `tail_type` and those of `more`."""
+        """Return what a partitioner may group by: `relation`, `head_type`, `tail_type` and those of `more`."""
         return {**self.more, "relation": self.relation, "head_type": self.head_type, "tail_type": self.tail_type}
 
 
 @dataclass(frozen=True)
 class RelationCorpus(LabelledCorpus):
-    """Samples of one relation classification; partitioners and `build_partition` take it as it is.
+    """Samples of one relation classification.
+
+    Partitioners and `build_partition` accept it unchanged.
 
     Attributes:
       name: The corpus, e.g. ``chemprot``.
@@ -166,5 +176,5 @@ class RelationCorpus(LabelledCorpus):
 
     @property
     def samples(self) -> tuple[RelationMention, ...]:
-        """The mentions, under the name that partitioners know."""
+        """Return the mentions, under the name that partitioners know."""
         return self.mentions

@@ -18,7 +18,9 @@ from datasets.seeds import generator
 def set_documents_apart(
     corpus: RelationCorpus, test_share: float, *, seed: int
 ) -> tuple[RelationCorpus, RelationCorpus]:
-    """(training, test): round(test_share · documents), at least one, drawn by the seed, are for testing.
+    """Set documents apart, and return (training, test).
+
+    It draws round(test_share · documents), at least one, by the seed.
 
     Copies of a sentence, and pairs of one sentence, stay on one side.
 
@@ -32,7 +34,9 @@ def set_documents_apart(
 def sides_of_documents(
     corpus: Any, test_share: float, rng: np.random.Generator, samples: str
 ) -> tuple[tuple[list[int], list[int]], str]:
-    """((indices of training samples, of test samples), a note); the samples of a document are on one side.
+    """Return the indices of training samples and of test samples, and a note.
+
+    The samples of a document are on one side.
 
     Args:
       corpus: Any with `name` and `samples`.
@@ -56,7 +60,9 @@ def sides_of_documents(
 
 
 def subset(corpus: RelationCorpus, size: int, *, seed: int) -> RelationCorpus:
-    """`size` samples, classes in their proportions (rounded so that the sum is right); all if there are fewer.
+    """Return `size` samples with the classes in their proportions, or all if there are fewer.
+
+    The proportions are rounded so that the sum is right.
 
     Raises:
       DataError: a size that is not a whole number of at least 1.
@@ -71,7 +77,7 @@ def subset(corpus: RelationCorpus, size: int, *, seed: int) -> RelationCorpus:
 
 
 def balanced_subset(corpus: RelationCorpus, per_class: int, *, seed: int) -> RelationCorpus:
-    """`per_class` samples of each class that occurs, or all of a class that has fewer (FedCMC, Table 3).
+    """Return `per_class` samples of each class that occurs, or all of a class that has fewer (FedCMC, Table 3).
 
     Raises:
       DataError: a number that is not a whole one of at least 1.

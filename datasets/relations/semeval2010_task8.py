@@ -50,7 +50,9 @@ _SENTENCE = re.compile(r'([0-9]{1,9})\t"(.*)"[ \t]*')
 def read(
     path: PathLike, *, name: str = "semeval2010_task8", label: str = "directed", split: str = "train"
 ) -> RelationCorpus:
-    """The sentences of a file with labels, compressed or not; head is e1, tail e2; the negative is ``Other``.
+    """Read the sentences of a file with labels, compressed or not.
+
+    The head is e1, the tail e2, and the negative ``Other``.
 
     These are the task's ``TRAIN_FILE.TXT`` and ``TEST_FILE_FULL.TXT``. The task has neither documents nor types: a
     sentence, ``<name>-<split>-<number>``, is its own document, a mention's type is ``entity``. The label choice
@@ -89,7 +91,7 @@ def read(
 
 
 def _require_both(first: Sequence[str], path: PathLike) -> None:
-    """Refuses the task's files that have sentences or labels alone, which their first two lines show."""
+    """Refuse the task's files with only sentences or only labels, which their first two lines show."""
     for pattern, problem in (
         (_SENTENCE, "has sentences and no labels, as the task's TEST_FILE.txt"),
         (_KEY, "has labels and no sentences, as the task's TEST_FILE_KEY.TXT"),

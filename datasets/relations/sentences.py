@@ -1,4 +1,4 @@
-"""Sentences of a text whose mentions are known: a small rule, no model."""
+"""A small rule, without a model, for the sentences of a text with known mentions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ABBREVIATION = re.compile(
 
 
 def split_sentences(text: str, mentions: Sequence[Span] = ()) -> list[Span]:
-    """The sentences of a text as spans without the blanks around them.
+    """Return the sentences of a text as spans without the blanks around them.
 
     A full stop after a single capital or a common abbreviation ends nothing, nor does one inside of a mention (a
     span), with which annotators told that the sentence goes on.
@@ -41,7 +41,7 @@ def split_sentences(text: str, mentions: Sequence[Span] = ()) -> list[Span]:
 
 
 def sentences_of_document(text: str, title_length: int, mentions: Sequence[Span] = ()) -> list[Span]:
-    """The sentences of a title and an abstract that one character separates, as spans in the whole text.
+    """Return the sentences of a title and an abstract that one character separates, as spans in the whole text.
 
     No sentence goes on beyond the title's end. `mentions` are as for `split_sentences`, spans in the whole text.
     """
@@ -51,7 +51,7 @@ def sentences_of_document(text: str, title_length: int, mentions: Sequence[Span]
 
 
 def sentences_of_text(text: str, mentions: Sequence[Span] = (), title_length: int | None = None) -> list[Span]:
-    """The sentences of any text, English or Chinese, as spans without the blanks around them.
+    """Return the sentences of any text, English or Chinese, as spans without the blanks around them.
 
     As `split_sentences`; 。, ！ and ？ end a sentence too, and so does an empty line. No boundary cuts a mention.
 
@@ -79,7 +79,10 @@ def sentences_of_text(text: str, mentions: Sequence[Span] = (), title_length: in
 
 
 def _within(text: str, part: Span, mentions: Sequence[Span]) -> list[Span]:
-    """The sentences of a part of the text, as spans in the text; `mentions` are sorted."""
+    """Return the sentences of a part of the text, as spans in the text.
+
+    `mentions` are sorted.
+    """
     start, end = part
     inside = mentions[bisect.bisect_left(mentions, (start,)) : bisect.bisect_left(mentions, (end,))]
     spans = split_sentences(text[start:end], [(a - start, b - start) for a, b in inside])

@@ -20,7 +20,7 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class TextEncoding:
-    """What turns texts into rows of ids; at most `max_length` pieces of a text are kept.
+    """Encodes texts as rows of ids, of at most `max_length` pieces each.
 
     Raises:
       DataError: max_length is smaller than 1, or the vocabulary has a word that is no piece of this encoding.
@@ -40,30 +40,30 @@ class TextEncoding:
 
     @staticmethod
     def is_piece(word: str) -> bool:
-        """Whether a text may have the word as a piece."""
+        """Return whether a text may have the word as a piece."""
         raise NotImplementedError
 
     def pieces(self, texts: Iterable[str]) -> Iterable[Sequence[str]]:
-        """The pieces of each text."""
+        """Return the pieces of each text."""
         raise NotImplementedError
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
-        """The ids of each text, int32 [n, max_length], padded with 0 and cut on the right."""
+        """Return the ids of each text, int32 [n, max_length], padded with 0 and cut on the right."""
         rows = [self.vocabulary.ids(pieces)[: self.max_length] for pieces in self.pieces(texts)]
         return np.array([ids + [0] * (self.max_length - len(ids)) for ids in rows], np.int32).reshape(
             len(rows), self.max_length
         )
 
     def prepare(self, text: str) -> str:
-        """The text as the exported model takes it: the string whose pieces have the ids that `encode` gives."""
+        """Return the string for the exported model, whose pieces have the ids that `encode` returns."""
         raise NotImplementedError
 
     def describe(self) -> str:
-        """The encoding in a few words."""
+        """Describe the encoding in a few words."""
         return f"{self.kind}: {len(self.vocabulary.words)} in the vocabulary, {self.max_length} a text"
 
     def to_json(self) -> str:
-        """All that `encoding_from_json` needs to make the same encoding."""
+        """Return all that `encoding_from_json` needs to make the same encoding."""
         return json.dumps(self._stored(), ensure_ascii=False)
 
     def _stored(self) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class TextEncoding:
 
 @dataclass(frozen=True)
 class WordEncoding(TextEncoding):
-    """Ids of the words that a segmenter finds; no word of the vocabulary holds a blank."""
+    """Ids of the words that a segmenter finds, where no word of the vocabulary contains a blank."""
 
     segmenter: Segmenter = field(default_factory=Segmenter)
     kind: ClassVar[str] = "words"
@@ -83,7 +83,10 @@ class WordEncoding(TextEncoding):
     def build(
         cls, clients: Mapping[str, Sequence[str]], *, max_length: int, segmenter: Segmenter | None = None, **options
     ) -> WordEncoding:
-        """The encoding of the clients' training texts (client id to texts); `options` are those of Vocabulary.build."""
+        """Build the encoding from the clients' training texts (by client id).
+
+        `options` are those of Vocabulary.build.
+        """
         segmenter = Segmenter() if segmenter is None else segmenter
         words = {client: segmenter.segment(texts) for client, texts in clients.items()}
         return cls(Vocabulary.build(words, **options), max_length, segmenter)
@@ -96,7 +99,7 @@ class WordEncoding(TextEncoding):
         return self.segmenter.segment(texts)
 
     def prepare(self, text: str) -> str:
-        """The words of the text, joined by single blanks."""
+        """Return the words of the text, joined by single blanks."""
         return " ".join(self.segmenter.segment([text])[0])
 
     def describe(self) -> str:
@@ -108,7 +111,7 @@ class WordEncoding(TextEncoding):
 
 @dataclass(frozen=True)
 class CharacterEncoding(TextEncoding):
-    """Ids of the code points of a text, blanks and line feeds included, without any normalisation.
+    """Ids of the code points of a text, including blanks and line feeds, without any normalisation.
 
     These are the pieces that TensorFlow's `unicode_split` finds in the same text.
     """
@@ -118,7 +121,10 @@ class CharacterEncoding(TextEncoding):
 
     @classmethod
     def build(cls, clients: Mapping[str, Sequence[str]], *, max_length: int, **options) -> CharacterEncoding:
-        """The encoding of the clients' training texts (client id to texts); `options` are those of Vocabulary.build."""
+        """Build the encoding from the clients' training texts (by client id).
+
+        `options` are those of Vocabulary.build.
+        """
         return cls(Vocabulary.build(clients, **options), max_length)
 
     @staticmethod
@@ -129,12 +135,15 @@ class CharacterEncoding(TextEncoding):
         return texts
 
     def prepare(self, text: str) -> str:
-        """The text itself."""
+        """Return the text itself."""
         return text
 
 
 def encoding_from_json(text: str) -> TextEncoding:
-    """The encoding of either kind that `to_json` wrote. Raises DataError for anything else."""
+    """Return the encoding of either kind that `to_json` wrote.
+
+    Raises DataError for anything else.
+    """
     value = parse_json(text.encode("utf-8", "surrogatepass"))
     remedy = "write it with to_json"
     if not isinstance(value, dict) or value.get("encoding") not in ("words", "characters"):

@@ -17,7 +17,7 @@ MIN_LENGTH = 3
 
 @dataclass(frozen=True)
 class PieceReport:
-    """What became of the texts.
+    """What happened to the texts in an encoding.
 
     Attributes:
       texts: Texts encoded.
@@ -33,11 +33,11 @@ class PieceReport:
 
     @property
     def unknown_share(self) -> float:
-        """The share of the pieces that are unknown; 0 where there are none."""
+        """Return the share of the pieces that are unknown, or 0 if there are no pieces."""
         return self.unknown / max(1, self.pieces)
 
     def notes(self) -> tuple[str, ...]:
-        """The report in sentences; none where nothing happened."""
+        """Return the report in sentences, or none if nothing happened."""
         cut = (f"{self.cut} of {self.texts} texts cut to the length limit, at their end",) if self.cut else ()
         unknown = (f"{self.unknown_share:.2%} of the pieces of all texts are unknown",) if self.unknown else ()
         return cut + unknown
@@ -45,7 +45,7 @@ class PieceReport:
 
 @dataclass(frozen=True)
 class EncodedPieces:
-    """Arrays and report of an encoding; see `PieceEncoding.encode`."""
+    """The arrays and the report of an encoding (see `PieceEncoding.encode`)."""
 
     arrays: dict[str, np.ndarray] = field(repr=False)
     report: PieceReport
@@ -53,7 +53,9 @@ class EncodedPieces:
 
 @dataclass(frozen=True)
 class PieceEncoding:
-    """Word pieces of a text. A special piece that the text itself spells out (``[SEP]``) is read as plain text.
+    """Word pieces of a text.
+
+    A special piece that the text itself spells out (``[SEP]``) is read as plain text.
 
     Attributes:
       tokenizer: Of the encoder.
@@ -75,15 +77,15 @@ class PieceEncoding:
         check_tokenizer(self.tokenizer, {}, "")
 
     def describe(self) -> str:
-        """The encoding in a few words."""
+        """Describe the encoding in a few words."""
         return f"word pieces: {self.max_length} a text"
 
     def prepare(self, text: str) -> str:
-        """The text itself: an exported model takes it untouched."""
+        """Return the text itself, which an exported model takes unchanged."""
         return text
 
     def encode(self, texts: Sequence[str]) -> EncodedPieces:
-        """The arrays of n texts: ``[CLS]``, the pieces, ``[SEP]``, padding.
+        """Return the arrays of n texts: ``[CLS]``, the pieces, ``[SEP]``, padding.
 
         These are ``input_ids``, ``attention_mask`` int32 [n, max_length]; the mask is 1 on all but the padding.
         """

@@ -1,4 +1,4 @@
-"""Word pieces of a text, and where they stand in it."""
+"""Word pieces of a text, and their positions in it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ _AT_ONCE = 1000
 
 
 def require_offsets(tokenizer: Any) -> None:
-    """DataError unless it is a fast tokenizer of `transformers`, which knows offsets."""
+    """Raise DataError unless it is a fast `transformers` tokenizer, which knows offsets."""
     if not getattr(tokenizer, "is_fast", False):
         raise DataError("the tokenizer is not a fast one and knows no offsets", remedy="use a fast tokenizer")
 
 
 def located_pieces(tokenizer: Any, texts: Sequence[str]) -> Iterator[tuple[list[int], list[tuple[int, int]]]]:
-    """(ids, offsets) of the pieces of each text, one text after the other; the ids are those of `tokenized`.
+    """Yield (ids, offsets) of the pieces of each text, one text after the other.
+
+    The ids are those of `tokenized`.
 
     The offsets (start, end) count code points of the text as it is given, whatever the tokenizer makes of it (accents
     that it strips, carriage returns, letters that it decomposes).

@@ -25,7 +25,10 @@ MIN_LENGTH = 8
 
 
 class Tokenizer(Protocol):
-    """What the encoding asks of a tokenizer; the fast tokenizers of `transformers` have it."""
+    """What the encoding requires of a tokenizer.
+
+    The fast tokenizers of `transformers` have it.
+    """
 
     cls_token_id: int
     sep_token_id: int
@@ -34,14 +37,17 @@ class Tokenizer(Protocol):
     all_special_tokens: Sequence[str]
 
     def __call__(self, text: list[str], **options) -> Mapping[str, list[list[int]]]:
-        """The pieces' ids under ``input_ids``; called with ``add_special_tokens=False`` and no padding or cutting."""
+        """Return the pieces' ids under ``input_ids``.
+
+        It is called with ``add_special_tokens=False`` and no padding or cutting.
+        """
 
     def convert_tokens_to_ids(self, tokens: str) -> int | None:
-        """The id of a piece; that of the unknown piece, or None, for one that is not in the vocabulary."""
+        """Return the id of a piece, or that of the unknown piece (or None) if it is not in the vocabulary."""
 
 
 def with_markers(tokenizer: Any, markers: Sequence[str] = MARKERS) -> tuple[Any, int]:
-    """A copy of a `transformers` tokenizer with the markers as additional special tokens, and its vocabulary's size.
+    """Return a copy of a `transformers` tokenizer with the markers as special tokens, and its vocabulary's size.
 
     Additional special tokens that it has already stay. The size counts all pieces, old and new: what the encoder's
     embedding matrix needs. A tokenizer that has the markers gives a copy of the same size.
@@ -52,7 +58,10 @@ def with_markers(tokenizer: Any, markers: Sequence[str] = MARKERS) -> tuple[Any,
 
 
 def check_tokenizer(tokenizer: Any, markers: Mapping[str, str], remedy: str) -> None:
-    """Raises DataError for a tokenizer without a special piece or a marker (marker -> what messages call it)."""
+    """Raise DataError for a tokenizer without a special piece or a marker.
+
+    The argument maps each marker to its name in messages.
+    """
     for name in ("cls_token_id", "sep_token_id", "pad_token_id", "unk_token_id"):
         if getattr(tokenizer, name, None) is None:
             raise DataError(f"the tokenizer has no {name}", remedy="use the tokenizer of a BERT or DistilBERT")
@@ -80,7 +89,7 @@ class EncodingReport:
     unknown: int = 0
 
     def notes(self) -> tuple[str, ...]:
-        """The report in sentences; none where nothing happened."""
+        """Return the report in sentences, or none if nothing happened."""
         return tuple(
             f"{count} of {self.mentions} texts {what}"
             for count, what in (
@@ -95,7 +104,7 @@ class EncodingReport:
 
 @dataclass(frozen=True)
 class EncodedRelations:
-    """Arrays and report of an encoding; see `RelationEncoding.encode`."""
+    """The arrays and the report of an encoding (see `RelationEncoding.encode`)."""
 
     arrays: dict[str, np.ndarray] = field(repr=False)
     report: EncodingReport
@@ -137,15 +146,15 @@ class RelationEncoding:
         check_tokenizer(self.tokenizer, descriptions, remedy="add the markers with with_markers")
 
     def describe(self) -> str:
-        """The encoding in a few words."""
+        """Describe the encoding in a few words."""
         return f"{self.unit}: {self.max_length} a text, entity {'blinding and ' if self.blind else ''}markers"
 
     def parts(self, mention: RelationMention) -> list[Part]:
-        """The text as it is tokenized: stretches of text and markers."""
+        """Return the text to be tokenized, as stretches of text and markers."""
         return blinded(mention, self.type_texts) if self.blind else marked(mention)
 
     def encode(self, mentions: Sequence[RelationMention]) -> EncodedRelations:
-        """The arrays of n mentions, all int32: ``[CLS]``, the pieces and markers, ``[SEP]``, padding.
+        """Return the arrays of n mentions, all int32: ``[CLS]``, the pieces and markers, ``[SEP]``, padding.
 
         - ``input_ids``, ``attention_mask`` [n, max_length];
         - ``head_mask``, ``tail_mask`` [n, max_length]: 1 on the pieces of the mention, 0 on markers and elsewhere;
@@ -187,7 +196,10 @@ class RelationEncoding:
 
 
 def tokenized(tokenizer: Tokenizer, texts: Sequence[str], markers: Sequence[str] = ()) -> Iterator[list[int]]:
-    """The ids of each text, one after the other; what a text spells of special pieces and markers is plain text."""
+    """Return the ids of each text, one after the other.
+
+    Special pieces and markers that a text spells out are plain text.
+    """
     parts = plain_parts(tokenizer, texts, markers)
     flat = [part for pieces in parts for part in pieces]
     ids = iter(tokenizer(flat, **TOKENIZE_ONLY)["input_ids"] if flat else ())
@@ -200,7 +212,10 @@ TOKENIZE_ONLY = {"add_special_tokens": False, "padding": False, "truncation": Fa
 
 
 def plain_parts(tokenizer: Tokenizer, texts: Sequence[str], markers: Sequence[str] = ()) -> list[list[str]]:
-    """Each text in parts in which the tokenizer finds no special piece and no marker; together they are the text."""
+    """Return each text in parts without any special piece or marker for the tokenizer.
+
+    Together they are the text.
+    """
     special = sorted({*tokenizer.all_special_tokens, *markers}, key=len, reverse=True)
     pattern = re.compile(f"(?={'|'.join(map(re.escape, special))})")
     # A special piece is not found in a text that is cut after the piece's first character.
@@ -225,7 +240,7 @@ def _cut_at(text: str, places: Sequence[int]) -> list[str]:
 def _items(
     parts: Sequence[Part], pieces: Iterator[list[int]], marker_ids: Sequence[int], unknown_id: int
 ) -> tuple[list[_Item], bool]:
-    """The pieces and markers of one text, taking its stretches from `pieces`; whether a mention has none of its own."""
+    """Return one text's pieces and markers, with its stretches from `pieces`, and whether a mention has no piece."""
     items: list[_Item] = []
     for part in parts:
         if part.marker == NO_MARKER:
@@ -245,7 +260,7 @@ def _items(
 
 
 def _priorities(items: Sequence[_Item]) -> list[tuple[int, int]]:
-    """For each item (tier, rank); the smallest are kept longest."""
+    """Return (tier, rank) for each item, of which the smallest are kept longest."""
     markers = np.array([i for i, item in enumerate(items) if item.marker != NO_MARKER])
     first, last = markers[0], markers[-1]
     result, seen = [], [0, 0]

@@ -1,4 +1,4 @@
-"""Where the four markers go in a text with two mentions, with the mentions as they are or blinded."""
+"""The positions of the four markers in a text with two mentions, which are kept or blinded."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Part:
 
 
 def marked(mention: RelationMention) -> list[Part]:
-    """The text with markers around both mentions (Baldini Soares et al., ACL 2019).
+    """Return the text with markers around both mentions (Baldini Soares et al., ACL 2019).
 
     Disjoint: ``a <e1> b </e1> c <e2> d </e2>``; adjacent mentions close before they open. One in the other:
     ``<e1> a <e2> b </e2> c </e1>``, also where they share an end. Overlapping: ``<e1> a <e2> b </e1> c </e2>``.
@@ -57,7 +57,9 @@ def marked(mention: RelationMention) -> list[Part]:
 
 
 def blinded(mention: RelationMention, type_texts: Mapping[str, str] | None = None) -> list[Part]:
-    """The text with each mention replaced by its type, between its markers (entity blinding; FedED, Section 3.2).
+    """Return the text with each mention replaced by its type, between its markers.
+
+    This is entity blinding (FedED, Section 3.2).
 
     Mentions that overlap in any way are replaced together: what either of them covers gives way to both types, the one
     that starts first first (on a tie the head), so that nothing of a mention's words remains.
@@ -79,12 +81,15 @@ def blinded(mention: RelationMention, type_texts: Mapping[str, str] | None = Non
 
 
 def as_text(parts: list[Part], markers: tuple[str, ...] = MARKERS) -> str:
-    """The parts as one string, markers between blanks: for encoders of words, and for people."""
+    """Return the parts as one string with blanks around markers, for encoders of words and for people."""
     return " ".join(piece.strip() for piece in _spelled(parts, markers) if piece.strip())
 
 
 def with_inline_markers(mention: RelationMention, markers: tuple[str, ...] = MARKERS) -> str:
-    """The text with the markers in it and nothing else changed; `from_inline_markers` finds the spans again."""
+    """Return the text with the markers inserted and nothing else changed.
+
+    `from_inline_markers` finds the spans again.
+    """
     return "".join(_spelled(marked(mention), markers))
 
 
@@ -95,7 +100,7 @@ def _spelled(parts: list[Part], markers: tuple[str, ...]) -> list[str]:
 def from_inline_markers(
     text: str, head_type: str = UNKNOWN_TYPE, tail_type: str = UNKNOWN_TYPE, markers: tuple[str, ...] = MARKERS
 ) -> RelationMention:
-    """The mentions of a text that holds each marker once; the relation is the unknown one.
+    """Return the mentions of a text that contains each marker once, with the unknown relation.
 
     Raises:
       DataError: a marker is missing or repeated, or a mention is empty.

@@ -1,4 +1,4 @@
-"""Chinese words by jieba, with the symptom vocabulary in its dictionary."""
+"""Chinese word segmentation with jieba, with the symptom vocabulary in its dictionary."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ class Segmenter:
         object.__setattr__(self, "words", words)
 
     def segment(self, texts: Iterable[str]) -> list[list[str]]:
-        """The words of each text; none of them holds a blank. Characters and their order are kept, blanks dropped."""
+        """Return the words of each text, none of which contains a blank.
+
+        Characters and their order are kept, and blanks are dropped.
+        """
         tokenizer = _tokenizer(self.words)
         return [[word for word in tokenizer.cut(text) if not word.isspace()] for text in texts]
 

@@ -1,4 +1,4 @@
-"""What a BERT tokenizer does with each character, as arrays: the same tokenizer for a graph that has no Python.
+"""A BERT tokenizer's treatment of each character, as arrays for a graph without Python.
 
 A table is read off the tokenizer itself, code point by code point, so that it holds whatever version of Unicode the
 tokenizer's library was built with.
@@ -27,7 +27,9 @@ _LONGEST = 3
 
 @dataclass(frozen=True)
 class CharacterTable:
-    """What normalization makes of each code point; equal pages of 256 code points are held once.
+    """What normalization makes of each code point.
+
+    Equal pages of 256 code points are stored once.
 
     Code point c has the entry ``entry_of[page_of[c // 256], c % 256]``; of entry e come up to three characters, the
     code points ``c + shift[e]`` with the kinds ``kind[e]``.
@@ -74,7 +76,7 @@ class TokenizerTables:
 
 
 def tables_of(encoding: RelationEncoding | PieceEncoding) -> TokenizerTables:
-    """The tables of an encoding's tokenizer: BERT's normalization and splitting before word pieces or whole words.
+    """Return the tables of an encoding's tokenizer: BERT's normalization and splitting before pieces or words.
 
     One thing that depends on more than a character is not in the tables: the canonical order of two or more combining
     marks that take room (Mc) and have different combining classes.
@@ -115,27 +117,30 @@ _REMEDY = "use an encoder with BERT's own tokenizer (BERT, DistilBERT, BioBERT, 
 
 
 def _check_added(added: list[dict], special: set[str], characters: CharacterTable) -> None:
-    """Pieces that the library looks for in a text before the others. The encoding cuts those that are special behind
-    their first character, which changes nothing where that character stands alone anyway."""
+    """Check the pieces that the library looks for in a text before the others.
+
+    The encoding cuts special ones after their first character, which changes nothing if that character is split off
+    anyway.
+    """
     for piece in added:
         content = piece["content"]
         if content not in special or not content or kinds_of(characters, content[0]) != [ALONE]:
             raise DataError(
-                "the tokenizer has a piece beside its vocabulary that is no special one",
+                "the tokenizer has a piece outside its vocabulary that is not special",
                 record=f"piece with id {piece['id']}",
                 remedy=_REMEDY,
             )
 
 
 def kinds_of(table: CharacterTable, character: str) -> list[int]:
-    """The kinds of what a character becomes."""
+    """Return the kinds of what a character becomes."""
     page, index = divmod(ord(character), PAGE)
     return [kind for kind in table.kind[table.entry_of[table.page_of[page], index]].tolist() if kind != NOTHING]
 
 
 @functools.lru_cache(maxsize=4)
 def _character_table(normalizer_form: str) -> CharacterTable:
-    """The table of a BertNormalizer, given as JSON, before a BertPreTokenizer."""
+    """Return the table of a BertNormalizer, given as JSON, before a BertPreTokenizer."""
     options = json.loads(normalizer_form)
     normalizer = normalizers.BertNormalizer(
         **{name: options[name] for name in ("clean_text", "handle_chinese_chars", "strip_accents", "lowercase")}

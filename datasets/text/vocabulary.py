@@ -19,7 +19,9 @@ RESERVED = ("", "[UNK]")
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Ids of words: 0 padding, 1 out of vocabulary, from 2 the words, as in Keras' TextVectorization with a mask.
+    """Ids of words, like Keras' TextVectorization with a mask.
+
+    0 is padding, 1 out of vocabulary, and words start at 2.
 
     Attributes:
       words: Unique, in the order of their ids; `len()` of the vocabulary is len(words) + 2.
@@ -48,7 +50,7 @@ class Vocabulary:
         min_clients: int = 1,
         max_size: int | None = None,
     ) -> Vocabulary:
-        """The words of the clients' texts, the most frequent first, equally frequent ones in the order of code points.
+        """Build from the words of the clients' texts, most frequent first, ties in the order of code points.
 
         The vocabulary leaves the clients: a word that fewer than `min_clients` of them hold does not enter it.
 
@@ -83,7 +85,7 @@ class Vocabulary:
         return len(self.words) + FIRST_WORD_ID
 
     def ids(self, words: Iterable[str]) -> list[int]:
-        """The id of each word, 1 for those out of the vocabulary."""
+        """Return the id of each word, or 1 if it is not in the vocabulary."""
         table = self._table
         return [table.get(word, OUT_OF_VOCABULARY_ID) for word in words]
 

@@ -15,13 +15,16 @@ SPECIAL = ("[CLS]", "[SEP]", *MARKERS)
 
 
 def split_words(texts: Sequence[str]) -> list[list[str]]:
-    """The words of each text, in lower case and without accents; punctuation marks are words, as in BERT."""
+    """Return the words of each text, in lower case and without accents.
+
+    Punctuation marks are words, like in BERT.
+    """
     normalizer, splitter = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
     return [[word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text))] for text in texts]
 
 
 def word_vocabulary(clients: Mapping[str, Sequence[str]], **bounds) -> Vocabulary:
-    """The vocabulary of the clients' training texts (client id to texts), special words and markers behind the others.
+    """Return the vocabulary of the clients' training texts (by client id), followed by special words and markers.
 
     `bounds` are those of `Vocabulary.build`; max_size does not count the special words.
     """
@@ -29,12 +32,14 @@ def word_vocabulary(clients: Mapping[str, Sequence[str]], **bounds) -> Vocabular
 
 
 def of_words(words: Sequence[str]) -> Vocabulary:
-    """The vocabulary of words in this order, special words and markers behind them."""
+    """Return the vocabulary of words in this order, followed by special words and markers."""
     return Vocabulary((*(word for word in words if word not in SPECIAL), *SPECIAL))
 
 
 def word_tokenizer(vocabulary: Vocabulary) -> Any:
-    """A fast tokenizer with the ids of a vocabulary that `word_vocabulary` made; 0 pads, 1 is an unknown word.
+    """Return a fast tokenizer with the ids of a `word_vocabulary`.
+
+    0 is padding, and 1 an unknown word.
 
     Raises:
       DataError: the vocabulary does not end with the special words, which would get ids beyond it.

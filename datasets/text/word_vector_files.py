@@ -27,7 +27,7 @@ _HEADER = re.compile(rb"(\d{1,12}) (\d{1,6})\s*\n")
 
 
 def load_word_vectors(path: PathLike, *, trust: bool = False) -> WordVectors:
-    """Reads word vectors in word2vec's text or binary format (compressed or not), or in gensim's own.
+    """Read word vectors in word2vec's text or binary format (compressed or not), or in gensim's own.
 
     The format is found from the content: rows that are UTF-8 but for a few damaged characters are text, and a line that
     is not of the form is refused. What is no text has to be of the binary form from its first to its last byte.
@@ -81,7 +81,10 @@ def load_word_vectors(path: PathLike, *, trust: bool = False) -> WordVectors:
 
 
 def _is_text(sample: bytes) -> bool:
-    """Whether the beginning of the rows is text, with a damaged character here and there; floats are mostly none."""
+    """Return whether the beginning of the rows is text, even with damaged characters.
+
+    Floats are mostly not text.
+    """
     text = sample.decode("utf-8", "replace")
     damaged = sum(c == "\ufffd" or _is_control(c) for c in text)
     return damaged <= _DAMAGED_SHARE * len(text)
@@ -132,7 +135,10 @@ def _read_text(path: PathLike, count: int, width: int) -> WordVectors:
 
 
 def _read_binary(path: PathLike, count: int, width: int, size: int | None) -> WordVectors:
-    """`size`: bytes behind the first line, None if they are not known."""
+    """Read binary rows.
+
+    `size` is the number of bytes after the first line, or None if unknown.
+    """
     from gensim.models import KeyedVectors
 
     problem = None
@@ -176,5 +182,5 @@ def _load_native(path: PathLike) -> WordVectors:
     except Exception as error:  # a pickle may raise anything
         problem = type(error).__name__
     if problem is not None:
-        raise DataError(f"is no file of gensim's ({problem})", path=path, remedy="use word2vec's format")
+        raise DataError(f"is not a gensim file ({problem})", path=path, remedy="use word2vec's format")
     return result

@@ -1,4 +1,4 @@
-"""Word vectors: trained, and laid out for a vocabulary."""
+"""Word vectors, trained and arranged for a vocabulary."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ class WordVectors:
 
     @property
     def width(self) -> int:
-        """The number of components of a vector."""
+        """Return the number of components of a vector."""
         return self.values.shape[1]
 
     def coverage(self, vocabulary: Vocabulary) -> float:
-        """The share of the vocabulary's words that have a vector."""
+        """Return the share of the vocabulary's words that have a vector."""
         known = set(self.words)
         return sum(word in known for word in vocabulary.words) / max(1, len(vocabulary.words))
 
     def describe(self, source: str, vocabulary: Vocabulary) -> str:
-        """The vectors in a few words, for a report: where they are from, their width, the share of the words."""
+        """Describe the vectors in a few words for a report: their origin, their width, and their share of the words."""
         return f"word vectors ({source}): width {self.width}, {self.coverage(vocabulary):.0%} of the words"
 
     def matrix_for(self, vocabulary: Vocabulary, width: int | None = None, *, seed: int = 0) -> np.ndarray:
-        """The embedding matrix, float32 [len(vocabulary), width].
+        """Return the embedding matrix, float32 [len(vocabulary), width].
 
         The row of padding is zero and that of words out of the vocabulary the mean of all vectors. A word of the
         vocabulary without a vector gets one drawn from N(0, s²), s the standard deviation of all components; it depends
@@ -86,7 +86,7 @@ class WordVectors:
         return result
 
     def save(self, path: PathLike, *, binary: bool = False) -> None:
-        """Writes the vectors in word2vec's text or binary format."""
+        """Write the vectors in word2vec's text or binary format."""
         from gensim.models import KeyedVectors
 
         vectors = KeyedVectors(self.width)
@@ -104,7 +104,7 @@ def train_word_vectors(
     skip_gram: bool = False,
     seed: int = 0,
 ) -> WordVectors:
-    """Trains Word2Vec (Mikolov et al. 2013) with gensim: the same sentences and seed give the same vectors.
+    """Train Word2Vec (Mikolov et al. 2013) with gensim, so that the same sentences and seed give the same vectors.
 
     Args:
       sentences: Segmented texts.

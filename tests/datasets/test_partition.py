@@ -316,7 +316,7 @@ def test_official_clients_of_one_side_are_kept_and_noted():
         "d1": (("s1",), ()),
         "x": ((), ("t1",)),
     }
-    assert partition.notes == ("1 clients have test samples alone", "1 clients have no test samples")
+    assert partition.notes == ("1 clients have only test samples", "1 clients have no test samples")
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ def test_a_pickle_is_not_read_without_trust(tmp_path):
     read = load_word_vectors(path, trust=True)
     assert read.words == VECTORS.words and np.array_equal(read.values, VECTORS.values)
     path.write_bytes(pickle.dumps({"a": 1}))
-    assert "is no file of gensim's" in refused(load_word_vectors, path, trust=True)
+    assert "is not a gensim file" in refused(load_word_vectors, path, trust=True)
 
 
 def test_the_matrix_for_a_vocabulary():

@@ -166,7 +166,7 @@ def test_what_does_not_fit(capsys, export, notes, tmp_path, monkeypatch):
     )
     refusal(command(capsys, "predict", export, "a", "--dataset", "entities"), "--dataset says what form a --file has")
     refusal(command(capsys, "predict", export, "a", "--out", tmp_path / "o"), "--out needs --format jsonl, brat or")
-    refusal(command(capsys, "predict", export, "a", "--file", notes), "give a file of them by --file alone")
+    refusal(command(capsys, "predict", export, "a", "--file", notes), "pass a file of them only with --file")
     (tmp_path / "empty.jsonl").write_bytes(b"")
     refusal(command(capsys, "predict", export, "--file", tmp_path / "empty.jsonl"), "empty.jsonl: has no texts")
     (tmp_path / "empty.txt").write_bytes(b"")

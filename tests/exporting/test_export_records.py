@@ -257,6 +257,8 @@ def test_predict_and_evaluate_bags(made, capsys, tmp_path):
     assert len(corpus.pairs) == 12
     typed = command(capsys, "evaluate", export, "--file", file)
     assert typed.code == 0 and "12 bags, 10 facts" in in_one_line(typed.out) and "p_at_100" in typed.out
+    chance = next(iter(load_export(export).score(file).trivial.items()))
+    assert chance[0] == "ranking by chance" and chance[1]["auc"] == pytest.approx(10 / 24)
     # The run's own test bags, those of new pairs that dev does not have, are scored as the run scored them.
     test_bags = made("bags").experiment.prepared.held_out.corpora["test"].bags
     wanted = [line for line in nyt10_lines(range(9, 21)) if (line["h"]["id"], line["t"]["id"]) in test_bags]
@@ -278,6 +280,9 @@ def test_predict_and_evaluate_documents(made, capsys):
     assert printed.code == 0 and "document" in printed.out
     typed = command(capsys, "evaluate", export, "--file", DOCUMENTS)
     assert typed.code == 0 and "12 documents, " in in_one_line(typed.out)
+    (trivial,) = predictor.score(DOCUMENTS).trivial.values()
+    facts = sum(len(pair.labels) for sample in corpus.samples for pair in sample.pairs)
+    assert trivial["precision"] == pytest.approx(facts / len(rows))
     judged = made("documents").evaluation.metrics
     assert f"threshold │ {judged['dev/threshold']:.4f}" in in_one_line(typed.out)
     for name in ("f1", "precision", "recall"):

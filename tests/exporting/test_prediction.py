@@ -30,6 +30,13 @@ def test_raw_texts_get_the_label_of_their_words(kind):
     assert predictor.predict([]) == [] and predictor.predict(["发热，发热！！"])[0].label == "发热"
 
 
+def test_blanks_around_a_text_are_left_out_where_the_runs_reader_leaves_them_out():
+    predictor = load_export(export_of("words"))
+    assert predictor._as_read(" 咳嗽\n") == " 咳嗽\n"
+    predictor.dataset = "dxy"
+    assert predictor._as_read(" 咳嗽\n") == "咳嗽"
+
+
 def test_vectors():
     predictor = load_export(export_of("vectors"))
     assert [p.label for p in predictor.predict_vectors(np.eye(2))] == ["咳嗽", "发热"]

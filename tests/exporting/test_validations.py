@@ -267,7 +267,9 @@ def test_nothing_is_written_where_something_is_wrong(tmp_path, capsys, site, mon
     before = sorted(tmp_path.iterdir())
     typed = ("validate", export, "--file", file, "--dataset", "pgr", "--out", out)
     refusal(command(capsys, *typed, "--key", tmp_path / "no.pem"), "no.pem: no such file", "validate --make-key")
-    refusal(command(capsys, *typed, "--key", file), "other users" if file.stat().st_mode & 0o077 else "no Ed25519 key")
+    refusal(
+        command(capsys, *typed, "--key", file), "other users" if file.stat().st_mode & 0o077 else "not an Ed25519 key"
+    )
     refusal(command(capsys, *typed, "--key", site, "--name", "a b"), "--name a b: use letters")
     refusal(command(capsys, "validate", export, "--key", site, "--file", file), "give EXPORT, --file and --out")
     refusal(command(capsys, "validate", export, "--key", site, "--make-key"), "--make-key evaluates nothing")

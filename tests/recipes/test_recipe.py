@@ -298,3 +298,32 @@ def test_any_override_is_applied_or_refused(text, value):
         except (UserError, DataError):
             continue
         assert recipe.to_toml()
+
+
+def test_an_override_removes_a_key():
+    table = {
+        "model": {"name": "text_encoder", "adapter": {"rank": 4}},
+        "task": {"subset": 8},
+        "choice": {"patience": 2},
+    }
+    for override in ("model.adapter=none", "task.subset = none", "choice=none"):
+        apply_override(table, override)
+    assert table == {"model": {"name": "text_encoder"}, "task": {}}
+    for override in ("model.adapter=none", "modle.adapter=none", "choice.patience=none"):
+        with pytest.raises(UserError, match="the recipe does not set this key; leave the option out"):
+            apply_override(table, override)
+
+
+def test_none_is_a_word_where_a_key_takes_it():
+    table = {"algorithm": {"name": "fedcmc"}, "task": {"path": "a"}}
+    apply_override(table, "algorithm.vectors=none")
+    apply_override(table, "task.path='none'")
+    assert table == {"algorithm": {"name": "fedcmc", "vectors": "none"}, "task": {"path": "none"}}
+
+
+@pytest.mark.parametrize(
+    ("override", "wanted"), [("task=none", r"\[task\]|'task'"), ("model.name=none", "'model.name' is missing")]
+)
+def test_a_key_that_is_required_cannot_be_removed(override, wanted):
+    with pytest.raises(UserError, match=wanted):
+        load("flcmc-shipped-fedpap", (override,))

@@ -183,12 +183,12 @@ def test_an_agreement_of_another_form_is_refused_in_one_line(attacked):
         ({**table, "clients": clients}, "'clients.site' must be a text"),
         ({**table, "clients": [3]}, "'clients' must be a list of tables"),
         ({**table, "server": "1"}, "'server' must be a whole number"),
-        ([], "the agreement is no table"),
+        ([], "the agreement is not a table"),
     ):
         answer = attacked.answer(protocol.Agree(run=run, agreement=json.dumps(changed), programs={}))
         assert line in answer.refused and "\n" not in answer.refused, answer
     answer = attacked.answer(protocol.Agree(run=run, agreement="{", programs={}))
-    assert "the agreement is no JSON" in answer.refused
+    assert "the agreement is not JSON" in answer.refused
 
 
 # Rounds and budgets

@@ -1,4 +1,4 @@
-"""What a coordinator that lies about masked sums gets from sites: never one site's sums; rows in docs/sites.md."""
+"""What a coordinator that lies about masked sums gets from sites: never one site's sums; rows in docs/sites-reference.md."""
 
 from __future__ import annotations
 

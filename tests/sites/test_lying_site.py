@@ -389,7 +389,7 @@ def test_indices_and_scores_of_lazy_mil(programs):
     claims[5:7] = 3, 4
     assert check(program, 1, [claims], limits)
     for index in (0, 5, -1, 48, nobody - 1):
-        with pytest.raises(BadSums, match="a number for 'platforms' that is no client of it"):
+        with pytest.raises(BadSums, match="a number for 'platforms' that is not one of its clients"):
             check(program, 1, [np.where(claims == 4, np.int32(index), claims)], limits)
     scores = np.full(48, np.finfo(np.float32).min)
     scores[5] = 0.7

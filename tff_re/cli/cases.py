@@ -82,7 +82,7 @@ def _share(value: float) -> str:
 
 
 def _marked(sentence) -> Text:
-    """The text with its head in bold and its tail in bold italics."""
+    """Return the text with its head in bold and its tail in bold italics."""
     text = Text(sentence.text)
     text.stylize("bold", *sentence.head)
     text.stylize("bold italic", *sentence.tail)

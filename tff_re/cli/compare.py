@@ -11,7 +11,7 @@ from tff_re.cli import options
 from tff_re.cli.configuration import show_suite
 from tff_re.cli.display import RoundProgress, console, say, say_written
 from tff_re.errors import UserError
-from tff_re.recipes.reading import SEEDS, apply_override
+from tff_re.recipes.reading import SEEDS, UNSET, apply_override
 
 
 def _seeds(context, parameter, text):
@@ -36,13 +36,14 @@ def _tuning_seeds(context, parameter, text):
 
 
 def _sweep(context, parameter, texts):
-    """{key: values} of KEY=[VALUE,…]; None without any."""
+    """Return {key: values} of KEY=[VALUE,…], or None if there are none."""
     axes: dict = {}
     for text in texts:
         table: dict = {}
         key = text.partition("=")[0].strip()
-        apply_override(table, f"value={text.partition('=')[2]}")
-        if not key or not isinstance(table["value"], list):
+        if text.partition("=")[2].strip() != UNSET:
+            apply_override(table, f"value={text.partition('=')[2]}")
+        if not key or not isinstance(table.get("value"), list):
             raise UserError(f"--sweep {text}: must be KEY=[VALUE,VALUE], e.g. 'algorithm.learning_rate=[1e-4,1e-3]'")
         axes[key] = table["value"]
     return axes or None
@@ -80,7 +81,10 @@ def compare(recipes, suite, seeds, sweep, tuning_seeds, overrides, out, **where)
 
 
 def run_and_show(suite, out: Path, **where) -> None:
-    """Runs a suite into a folder and prints its tables; `where` are further arguments of `api.run_suite`."""
+    """Run a suite into a folder and print its tables.
+
+    `where` are further arguments of `api.run_suite`.
+    """
     from tff_re import api
     from tff_re.comparison.estimate import Estimate
 
@@ -98,8 +102,10 @@ def run_and_show(suite, out: Path, **where) -> None:
 
 @contextlib.contextmanager
 def _progress(suite, estimate):
-    """`on_start` and `on_round` of a comparison: shows its configuration once, a progress for every run and what is
-    left."""
+    """Return `on_start` and `on_round` of a comparison.
+
+    They show its configuration once, the progress of every run, and the number of runs left.
+    """
     total = len(suite.entries) * len(suite.seeds) + (0 if suite.tuning is None else suite.tuning.runs)
     stack, bars = contextlib.ExitStack(), []
 

@@ -24,7 +24,7 @@ _UNWRAPPED = 100_000
 
 
 def show_run(experiment) -> None:
-    """What is trained on what, the bytes of a round, and the recipe's configuration."""
+    """Print what is trained on what, the bytes of a round, and the recipe's configuration."""
     recipe, examples = experiment.recipe, experiment.prepared.examples
     held_out, traffic = experiment.prepared.held_out, experiment.traffic
     tested = f" and {examples.size('test')} test examples"
@@ -44,7 +44,10 @@ def show_run(experiment) -> None:
 
 
 def show_suite(suite) -> None:
-    """The entries and seeds of a comparison: configuration that all entries share once, the rest by entry."""
+    """Print the entries and seeds of a comparison.
+
+    Configuration that all entries share is printed once, and the rest by entry.
+    """
     tree = _tree(f"{suite.title}: {len(suite.entries)} entries, {len(suite.entries) * len(suite.seeds)} runs")
     if suite.tuning is not None:
         sweep, tried = suite.tuning, len(next(iter(suite.tuning.settings.values())))
@@ -67,7 +70,7 @@ def show_suite(suite) -> None:
 
 
 def _sections(recipe: Recipe) -> dict[str, Text]:
-    """Name of a table of the recipe -> its line, of those that it has."""
+    """Return the line of each table that the recipe has, by name."""
     return {name: _line(name, value) for name in TABLES if (value := getattr(recipe, name)) is not None}
 
 
@@ -92,6 +95,9 @@ def _tree(title: str) -> Tree:
 
 
 def _show(tree: Tree) -> None:
-    """Lines are wrapped within the tree in a terminal, and left whole elsewhere: a log is searched by line."""
+    """Print the tree.
+
+    Lines are wrapped in a terminal, but not elsewhere, because a log is searched by line.
+    """
     options = console.options if console.is_terminal else console.options.update(width=_UNWRAPPED)
     console.print(Segments(list(console.render(tree, options))), soft_wrap=True, end="")

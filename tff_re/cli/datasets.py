@@ -1,4 +1,4 @@
-"""`datasets`: the catalogue, and which files are there."""
+"""`datasets`: the catalogue, and which files exist."""
 
 from __future__ import annotations
 

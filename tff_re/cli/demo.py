@@ -1,4 +1,4 @@
-"""`demo`: the whole way on what comes with the project, in a few minutes on two cores."""
+"""`demo`: all steps on the data that comes with the project, in a few minutes on two cores."""
 
 from __future__ import annotations
 

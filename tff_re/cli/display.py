@@ -1,4 +1,4 @@
-"""The console that commands print on, what several of them print, and the progress of training."""
+"""The console, what several commands print on it, and the progress of training."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # it imports TensorFlow, before which the limits of the shell
 
 
 class Terminal(Console):
-    """Where the reader of a pipe has gone (`train … | head -1`), the work continues in silence to its end."""
+    """A console that stays silent after a pipe's reader has gone (`train … | head -1`), so that work finishes."""
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
@@ -33,17 +33,17 @@ console = Terminal(markup=False, emoji=False)
 
 
 def say(text: str) -> None:
-    """One line, as long as it is."""
+    """Print one line without wrapping it."""
     console.print(text, highlight=False, soft_wrap=True)
 
 
 def say_written(files) -> None:
-    """Names the files that a command wrote."""
+    """Print the names of the files that a command wrote."""
     say(f"written: {', '.join(map(str, files))}")
 
 
 def metrics_table(title: str, metrics: dict[str, float], trivial: dict[str, dict[str, float]] | None = None) -> Table:
-    """The metrics, and next to them those of models that give every example one class."""
+    """Return a table of the metrics, next to those of models that assign one class to every example."""
     table = Table(title=title)
     table.add_column("metric")
     table.add_column("value", justify="right")
@@ -56,7 +56,7 @@ def metrics_table(title: str, metrics: dict[str, float], trivial: dict[str, dict
 
 
 def class_table(labels, measured, positive) -> Table:
-    """Precision, recall, F1 and number of examples of each class, as `per_class` gives them."""
+    """Return a table of precision, recall, F1 and number of examples of each class, from `per_class`."""
     left_out = [] if positive is None else [name for label, name in enumerate(labels) if label not in positive]
     table = Table(title="by class", caption=f"micro-F1 and macro-F1 leave out {left_out[0]}" if left_out else None)
     table.add_column("class")
@@ -68,7 +68,10 @@ def class_table(labels, measured, positive) -> Table:
 
 
 class RoundProgress:
-    """Shows rounds as they end; a context manager, to be called with each RoundReport."""
+    """A context manager that shows rounds as they end.
+
+    Call it with each RoundReport.
+    """
 
     def __init__(self, console: Console, title: str, rounds: int):
         self._console, self._title, self._rounds = console, title, rounds
@@ -100,7 +103,10 @@ class RoundProgress:
 
 
 def describe(metrics: dict[str, float]) -> str:
-    """Loss and accuracy so far in a few words; of a ranking the area, of a threshold the F1, on dev; epsilon spent."""
+    """Describe loss and accuracy so far in a few words.
+
+    It names the area of a ranking, the F1 of a threshold on dev, and the ε spent.
+    """
     label_of = (
         *(("local/loss", "loss"), ("test/accuracy", "accuracy"), ("dev/auc", "dev AUC"), ("dev/f1", "dev F1")),
         ("test/f1", "F1"),
@@ -117,8 +123,10 @@ def describe(metrics: dict[str, float]) -> str:
 
 @contextlib.contextmanager
 def guarded_output() -> Iterator[None]:
-    """Within it, standard output that cannot be written is a UserError that says so: an OSError does not say of which
-    file it is, and would be taken for the run folder's. BrokenPipeError stays what it is."""
+    """Raise a UserError in the block if standard output cannot be written.
+
+    An OSError does not name its file, and would be taken for one of the run's folder. BrokenPipeError stays what it is.
+    """
     before = sys.stdout
     if before is None:
         yield
@@ -134,7 +142,7 @@ def guarded_output() -> Iterator[None]:
 
 
 class _Guarded:
-    """A stream whose errors name it."""
+    """A stream that errors name."""
 
     def __init__(self, stream):
         self._stream, self.failed = stream, False
@@ -158,7 +166,7 @@ class _Guarded:
 
 
 def drop_standard_output() -> None:
-    """What is left in its buffer is discarded, so that it does not fail again at Python's exit."""
+    """Discard what is left in standard output's buffer, so that it does not fail again at Python's exit."""
     with contextlib.suppress(OSError, ValueError, AttributeError):  # a notebook's stream has no file number
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

@@ -43,7 +43,7 @@ def doctor(data):
 
 @dataclass(frozen=True)
 class Finding:
-    """What was looked at, what was found, whether it is good, and what to do if not."""
+    """What was checked, the result, whether it is good, and what to do if not."""
 
     what: str
     value: str
@@ -52,7 +52,10 @@ class Finding:
 
 
 def check(data: Path | None) -> list[Finding]:
-    """All findings. Opens each runtime (`local` starts a worker), lets it add two numbers, and closes it."""
+    """Return all findings.
+
+    It opens each runtime (`local` starts a worker), lets it add two numbers, and closes it.
+    """
     machine = [_python(), _machine(), *_packages(), _memory(), _disk(), _gpu()]
     worker = [_worker()] if STACK == "tff" else []
     return [_stack(), *machine, *worker, _in_process(), _data(data)]

@@ -67,7 +67,7 @@ def evaluate(run, split, file, dataset, label, last, data, trust, runtime, sites
 
 
 def _evaluate_run(run: Path, split: str, run_opened, asks_sites: bool) -> None:
-    """On all clients, or on what the server holds."""
+    """Evaluate on all clients, or on what the server holds."""
     from tff_re.report.heatmaps import confusion_png
     from tff_re.runs.evaluation import Evaluator, ServerEvaluator
 

@@ -1,4 +1,4 @@
-"""`extract`: from raw documents to facts, by an export that recognises entities and one that classifies relations."""
+"""`extract`: facts from raw documents, with an export that recognises entities and one that classifies relations."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tff_re.errors import UserError
 
 
 def _pairs(context, parameter, values: tuple[str, ...]) -> list[tuple[str, str]]:
-    """TYPE:TYPE,TYPE:TYPE -> pairs."""
+    """Parse TYPE:TYPE,TYPE:TYPE as pairs."""
     return [_two(value, ":", "--pairs", "HEAD:TAIL") for text in values for value in options.names(text)]
 
 
 def _renamed(context, parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """TYPE=NAME -> type to name."""
+    """Parse TYPE=NAME as a mapping from type to name."""
     return dict(_two(value, "=", "--rename", "TYPE=NAME") for value in values)
 
 
@@ -130,7 +130,7 @@ def _refuse_files(**options_of_files: Any) -> None:
 
 
 def _show(result: Any, gold: Path) -> None:
-    """The scores of an evaluation."""
+    """Print the scores of an evaluation."""
     for note in result.notes:
         say(f"note: {note}")
     table = Table(title=f"{gold.name}: {counted(result.documents, 'document')}, strict")
@@ -145,7 +145,10 @@ def _show(result: Any, gold: Path) -> None:
 
 @contextlib.contextmanager
 def _bar(title: str) -> Iterator[Callable[..., None]]:
-    """A progress bar in a terminal; to be called with documents done, their total and a text. Silent elsewhere."""
+    """Return a progress bar for a terminal, which is silent elsewhere.
+
+    Call it with the documents done, their total and a text.
+    """
     if not console.is_terminal:
         yield lambda *arguments: None
         return

@@ -1,4 +1,7 @@
-"""The group of commands, and how errors end the program; a command is in tff_re/cli/NAME.py."""
+"""The group of commands, and how errors end the program.
+
+Each command is in tff_re/cli/NAME.py.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ COMMANDS = (
 
 
 class _Commands(Mapping):
-    """Name -> command, imported from tff_re/cli/NAME.py when it is asked for."""
+    """Commands by name, imported from tff_re/cli/NAME.py when requested."""
 
     def __getitem__(self, name):
         if name not in COMMANDS:
@@ -57,7 +60,7 @@ def cli(context):
 
 
 def _refuse_other_datasets() -> None:
-    """`datasets` is also the name of a Hugging Face package, which would be imported instead of ours."""
+    """Refuse to run if Hugging Face's package `datasets` would be imported instead of ours."""
     with contextlib.suppress(metadata.PackageNotFoundError):
         metadata.version("datasets")
         raise UserError(
@@ -67,7 +70,9 @@ def _refuse_other_datasets() -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs a command; returns its exit code: 0, 2 for bad input with one line on standard error, 130 for Ctrl-C.
+    """Run a command and return its exit code.
+
+    It is 0, 2 for bad input with one line on standard error, or 130 for Ctrl-C.
 
     Where the reader of standard output goes (a pipe into head), the command continues in silence to its end.
     """

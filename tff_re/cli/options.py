@@ -1,4 +1,7 @@
-"""Options that several commands have. A value that is not valid ends the command with one line."""
+"""Options that several commands have.
+
+An invalid value ends the command with one line.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +14,22 @@ from tff_re.runtime import DEFAULT_RUNTIME, RuntimeProblem, check_runtime_name, 
 
 
 def example(text: str) -> str:
-    """The end of a command's help: lines to type."""
+    """Return the end of a command's help, with lines to type."""
     return "\b\nExample:\n  " + "\n  ".join(text.splitlines())
 
 
 def names(value: str | None) -> tuple[str, ...]:
-    """Comma-separated names."""
+    """Parse comma-separated names."""
     return tuple(name.strip() for name in value.split(",")) if value else ()
 
 
 def path_option(*names: str, **settings):
-    """An option whose value is a pathlib.Path."""
+    """Return an option whose value is a pathlib.Path."""
     return click.option(*names, type=click.Path(path_type=Path), **settings)
 
 
 def require_data_folder(value: Path | None) -> Path | None:
-    """What --data names is a folder, or --data was not given."""
+    """Raise an error if --data was given and is not a folder."""
     if value is not None and not value.is_dir():
         raise UserError(f"--data {value}: no such folder")
     return value
@@ -56,7 +59,9 @@ DATA_HELP = "Folder of the data sets [default: $TFF_RE_DATA]."
 
 data = path_option("--data", callback=lambda *arguments: require_data_folder(arguments[-1]), help=DATA_HELP)
 out = path_option("--out", help="Folder to write.")
-overrides = click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the recipe.")
+overrides = click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the recipe; KEY=none removes it."
+)
 last = click.option("--last", is_flag=True, help="Use the last round even if another was selected on dev.")
 partition = path_option("--partition", callback=_require_partition, help="Read the partition from this file.")
 resume = click.option("--resume", is_flag=True, help="Continue the run that is in the folder.")

@@ -1,4 +1,6 @@
-"""`predict`: label and probability of each text; what cannot be read is named at the end, and stops nothing.
+"""`predict`: the label and probability of each text.
+
+Unreadable texts are named at the end and do not stop the others.
 
 For models of bags and documents: of each pair of entities in the file, which is read whole or not at all. For models of
 entity recognition: the entities of each text.
@@ -118,7 +120,7 @@ def _predict_entities(predictor, source: _Source, texts, dataset: str | None, ou
 
 
 def _numbered(result: Any, number: int) -> Any:
-    """A recognised text with the number of its line; an error as it is."""
+    """Return a recognised text with the number of its line, or an error unchanged."""
     if isinstance(result, UserError):
         return result
     return dataclasses.replace(result, text_id=str(number), document_id=str(number))
@@ -176,7 +178,7 @@ def _prediction_table(lines, results, show_text: bool) -> Table:
 
 @dataclass(frozen=True)
 class _Source:
-    """Where the texts come from: arguments, a file (compressed or not) or standard input; plain lines or JSON lines.
+    """Where the texts come from: arguments, a file (compressed or not) or standard input, as plain lines or JSON lines.
 
     `head_type` and `tail_type` are those of mentions that a line gives no types of.
     """
@@ -187,7 +189,7 @@ class _Source:
     tail_type: str | None = None
 
     def lines(self, arguments: Sequence[str]) -> Iterator[Any]:
-        """Every text as `Predictor.predict_each` takes it, or a UserError for a line that is none.
+        """Return every text for `Predictor.predict_each`, or a UserError for a line without one.
 
         Raises:
           UserError: there are arguments and a file; DataError: the file cannot be read.
@@ -206,14 +208,17 @@ class _Source:
             yield self._text(line.removesuffix(b"\r"), as_json)
 
     def all_lines(self, arguments: Sequence[str]) -> list[Any]:
-        """All of `lines`. UserError if there is none."""
+        """Return all of `lines`.
+
+        Raises UserError if there are none.
+        """
         lines = list(self.lines(arguments))
         if not lines:
             raise UserError("no text given: pass it after the folder, with --file, or one per line on stdin")
         return lines
 
     def raise_first(self, results: Sequence[Any]) -> None:
-        """Raises the first of the errors among the results, with its line."""
+        """Raise the first error among the results, with its line."""
         bad = [(number, result) for number, result in enumerate(results, 1) if isinstance(result, UserError)]
         if bad:
             number, reason = bad[0]
@@ -222,9 +227,12 @@ class _Source:
             raise UserError(f"{where} {reason}{more}")
 
     def records(self, arguments: Sequence[str], what: str) -> Path:
-        """The file, for models that take records of a data set (`what`, in words). UserError for options of texts."""
+        """Return the file, for models that take records of a data set (`what`, in words).
+
+        Raises UserError for options of texts.
+        """
         if arguments or self.file is None:
-            raise UserError(f"the model takes {what}, not texts; give a file of them by --file alone")
+            raise UserError(f"the model takes {what}, not texts; pass a file of them only with --file")
         if self.json_lines or self.head_type is not None or self.tail_type is not None:
             raise UserError(f"the model takes {what}; --json-lines, --head-type and --tail-type are for texts")
         return self.file

@@ -45,7 +45,7 @@ class Output:
     show_text: bool
 
     def check(self) -> None:
-        """Raises UserError where the options do not fit together."""
+        """Raise UserError if the options do not fit together."""
         if self.format in _WITH_TEXT and not self.show_text:
             raise UserError(f"--format {self.format} holds the texts; add --show-text, or use --format jsonl")
         if self.html is not None and not self.show_text:
@@ -56,7 +56,9 @@ class Output:
             raise UserError(f"--out needs --format {', '.join(FORMATS[1:-1])} or {FORMATS[-1]}")
 
     def write(self, predictor: EntityPredictor, results: Sequence[RecognisedText | UserError], by_line: bool) -> None:
-        """Prints and writes the entities; an error stands in the place of a text that could not be read.
+        """Print and write the entities.
+
+        An error stands in the place of a text that could not be read.
 
         Args:
           predictor: the export.
@@ -78,7 +80,7 @@ class Output:
     def _write(
         self, predictor: EntityPredictor, results: Sequence[RecognisedText | UserError], by_line: bool
     ) -> list[Path]:
-        """As `write`, without saying what was written: these files."""
+        """Like `write`, without printing which files were written."""
         texts, written = [result for result in results if not isinstance(result, UserError)], []
         if self.format == "jsonl":
             lines = [
@@ -108,7 +110,7 @@ class Output:
         return written
 
     def _text(self, content: str) -> list[Path]:
-        """Writes to the file, or prints; the files written."""
+        """Write to the file or print, and return the files written."""
         if self.out is None:
             sys.stdout.write(content)
             return []
@@ -117,7 +119,7 @@ class Output:
 
 
 def say_cut(texts: Iterable[RecognisedText], predictor: EntityPredictor) -> None:
-    """A line on standard error about texts that were not read to their end."""
+    """Print a line on standard error about truncated texts."""
     texts = list(texts)
     cut = sum(text.read_to is not None for text in texts)
     if cut:
@@ -131,7 +133,10 @@ def say_cut(texts: Iterable[RecognisedText], predictor: EntityPredictor) -> None
 
 
 def _json_line(result: RecognisedText | UserError, line: int | None, show_text: bool) -> str:
-    """A text's entities as a line of JSON; with its text in the form that `datasets.entities.neutral` reads."""
+    """Return a text's entities as a line of JSON.
+
+    With its text, it has the format that `datasets.entities.neutral` reads.
+    """
     if isinstance(result, UserError):
         return json.dumps({"line": line, "error": str(result)}, ensure_ascii=False) + "\n"
     value: dict[str, Any] = {"id": result.text_id} if line is None else {"line": line}
@@ -179,7 +184,7 @@ def _table(results: Sequence[RecognisedText | UserError], show_text: bool) -> Ta
 
 
 def _highlighted(text: RecognisedText, types: Sequence[str]) -> Text:
-    """A text for the terminal, its entities in a colour of their type, after its id."""
+    """Return a text for the terminal after its id, with entities in a colour for their type."""
     parts: list[Any] = [Text(f"{text.text_id}: ", "bold")]
     done = 0
     for entity in text.entities:
@@ -191,6 +196,6 @@ def _highlighted(text: RecognisedText, types: Sequence[str]) -> Text:
 
 
 def _printable(part: str, style: str = "") -> Text:
-    """A part of a text without characters that a terminal would obey."""
+    """Return a part of a text without control characters of a terminal."""
     plain = part.replace("\r\n", "\n")
     return Text("".join("\ufffd" if unicodedata.category(c) == "Cc" and c not in "\n\t" else c for c in plain), style)

@@ -1,4 +1,4 @@
-"""`recipes`: what comes with the project, or every key of a recipe."""
+"""`recipes`: the shipped recipes and suites, or every key of a recipe."""
 
 from __future__ import annotations
 

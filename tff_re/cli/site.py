@@ -74,7 +74,7 @@ def site(file, digest, key, mask_key, ledger, overrides):
 
 
 def _print_key(config, *, masks: bool) -> None:
-    """The line of this site in the others' [sites] or [mask_keys], and make the key if there is none."""
+    """Print this site's line for the others' [sites] or [mask_keys], and make the key if there is none."""
     from tff_re.sites.keys import make_key, mask_key, public_text
 
     path, table = config.path(config.options.key), "mask_keys" if masks else "sites"
@@ -85,7 +85,7 @@ def _print_key(config, *, masks: bool) -> None:
 
 
 def _log_to(path: Path) -> None:
-    """Appends the log to a file that only this user reads."""
+    """Append the log to a file that only this user can read."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.touch(mode=0o600)
     handler = logging.FileHandler(path, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""`tables`: the tables of a comparison, made anew from its values.csv."""
+"""`tables`: the tables of a comparison, made again from its values.csv."""
 
 from __future__ import annotations
 

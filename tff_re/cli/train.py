@@ -101,12 +101,12 @@ def train(recipe, overrides, out, seed, sites, quorum, stage_seconds, retry_seco
 
 
 def over(sites: tuple[int, int] | None) -> str:
-    """Whose examples an evaluation is over."""
+    """Return whose examples an evaluation covers."""
     return "all clients" if sites is None or sites[0] == sites[1] else f"{sites[0]} of {sites[1]} sites"
 
 
 def summary_of(out: Path) -> dict:
-    """The run's summary.json."""
+    """Return the run's summary.json."""
     return json.loads((out / "summary.json").read_text("utf-8"))
 
 

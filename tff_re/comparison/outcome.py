@@ -25,7 +25,7 @@ from tff_re.runs.building import expected_clients
 from tff_re.runs.evaluation import metric_names
 from tff_re.runs.experiment import ExperimentBuilder
 from tff_re.runs.folder import RunFolder, make_private_folder, permissions, write_text
-from tff_re.runs.reading import read_history, read_json, read_precision_recall, read_table
+from tff_re.runs.reading import read_history, read_json, read_precision_recall, read_table, read_test_units
 from tff_re.runs.results import best_values, recorded_similarities
 from tff_re.runs.resuming import is_as_it_was
 from tff_re.runs.run import train_run
@@ -52,6 +52,7 @@ class Outcome:
       tuned: the setting that a sweep chose for it, and of how many; None: there was no sweep.
       test_examples: that it was tested on; None: the run does not say.
       commit, processor: of the code and of the machine that ran it; '' where the run does not say.
+      test_units: the counts of each test document, of the run's weights; None: the run did not keep them.
       of_run: metrics that the run has once, not by round: `personal/accuracy`, … after fine-tuning at the clients.
     """
 
@@ -69,6 +70,7 @@ class Outcome:
     stopped: str | None = None
     tuned: Tuned | None = None
     of_run: dict[str, float] = field(default_factory=dict)
+    test_units: np.ndarray | None = field(default=None, repr=False)
     test_examples: int | None = None
     commit: str = ""
     processor: str = ""
@@ -204,7 +206,7 @@ def _outcome(recipe: Recipe, folder: RunFolder, history: list[dict[str, float]],
     seconds = statistics.median(row["seconds/training"] for row in read_table(folder.timings, "seconds/training"))
     class_f1 = {row["class"]: row["f1"] for row in read_table(folder.classes, "class", "f1")}
     more = {"class_f1": class_f1, "precision_recall": read_precision_recall(folder.precision_recall)}
-    more |= _origin(folder, summary)
+    more |= {"test_units": read_test_units(folder.test_units), **_origin(folder, summary)}
     if folder.client_states.exists():
         prepared = builder.prepare(recipe)
         more |= {"counts": prepared.counts, "similarities": recorded_similarities(prepared, folder)}

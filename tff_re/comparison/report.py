@@ -15,6 +15,7 @@ from datasets.files import write_atomically
 from tff_re.comparison.costs import megabytes_by_round, steps_by_round
 from tff_re.comparison.outcome import Outcome, run_folder
 from tff_re.comparison.record import FORMAT, RECORD
+from tff_re.comparison.resampling import UNITS, write_units
 from tff_re.comparison.rows import ComparisonRow, Table
 from tff_re.comparison.statistics import t_interval
 from tff_re.comparison.suite import Entry, Suite, slug
@@ -25,7 +26,7 @@ from tff_re.comparison.tables import (
     table_note,
     table_parts,
 )
-from tff_re.comparison.values import collect, facts_of, read_values, tables_of, write_values
+from tff_re.comparison.values import collect, collect_units, facts_of, read_values, tables_of, write_values
 from tff_re.comparison.write_tables import Report, explain, show, stem_of, write_csv
 from tff_re.report.curves import curves, over_values
 from tff_re.report.precision_recall import GRID, on_grid, precision_recall_png, precision_recall_table
@@ -42,8 +43,11 @@ def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Pat
         markdown += [suite.text, ""]
     markdown += [f"`{suite.command}`, seeds {', '.join(map(str, suite.seeds))}.", ""]
     files += write_values(out, collect(suite, outcomes), facts_of(suite, outcomes))
+    if units := collect_units(suite, outcomes):
+        write_units(out / UNITS, units)
+        files.append(out / UNITS)
     values, facts = read_values(out)  # nothing in a table comes from elsewhere
-    for (group, entries), table in zip(suite.groups().items(), tables_of(values, facts), strict=True):
+    for (group, entries), table in zip(suite.groups().items(), tables_of(values, facts, units), strict=True):
         rows = table.rows
         stem = stem_of(table)
         show(table, tables, markdown, text)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from computations.privacy.options import rounded_up
 from datasets.files import csv_text, write_atomically
+from tff_re.comparison.resampling import METRICS, difference_interval
 from tff_re.comparison.rows import ComparisonRow, Judged, Table, judge, judge_gains
 from tff_re.comparison.statistics import BOOTSTRAP_FROM, LEVEL, POWER, Difference, MetricSummary, mean_std
 from tff_re.comparison.sweep import BEYOND
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 MISSING = "–"
 _LEVEL = f"{100 * LEVEL:.0f} %"
+TEST_SAMPLE = f"{_LEVEL}, test sample"
 
 ON_TEST = "(on test)"
 """Marks the best of all rounds on the test examples themselves, as papers print it."""
@@ -217,6 +219,10 @@ def _difference_columns(name: str, table: Table) -> list[_Column]:
     ]
     if any(j is not None and j.difference.bootstrap_low is not None for j in judged):
         columns.append(column("bootstrap", lambda j: interval(j.difference.bootstrap_low, j.difference.bootstrap_high)))
+    sampled = _sampled_intervals(name, table, which)
+    if any(sampled):
+        cells = [interval(*(limits or (None, None))) for limits in sampled]
+        columns.append(_Column(TEST_SAMPLE, cells))
     if any(j is not None and j.published is not None for j in judged):
         columns += [
             column("published gain", lambda j: number(j.published, "+")),
@@ -227,6 +233,22 @@ def _difference_columns(name: str, table: Table) -> list[_Column]:
         column("could show", lambda j: number(j.difference.detectable)),
         column("p, Holm", lambda j: _p_value(j.p_holm)),
         column("verdict", lambda j: j.verdict or MISSING),
+    ]
+
+
+def _sampled_intervals(name: str, table: Table, which: str) -> list[tuple[float, float] | None]:
+    """Each row's interval that includes the test sample; None where the runs kept no counts of test units.
+
+    The counts are of the chosen round, so that only its values have one.
+    """
+    base = table.base
+    if base is None or name not in METRICS or which != "best":
+        return [None] * len(table.rows)
+    return [
+        difference_interval(row.test_units, base.test_units, name)
+        if row is not base and row.test_units and base.test_units
+        else None
+        for row in table.rows
     ]
 
 
@@ -329,6 +351,8 @@ def table_note(table: Table, *, bootstrap: bool = True) -> str:
                 parts.append(_room_note(table))
             if bootstrap and max(seeds, default=0) >= BOOTSTRAP_FROM:
                 parts.append(f"Bootstrap: the same {_LEVEL} interval by bootstrap over the seeds (BCa).")
+            if any(any(_sampled_intervals(name, table, compared_values(rows, name)[0])) for name in metrics):
+                parts.append(f"{TEST_SAMPLE}: bootstrap over the seeds and the test documents, the same for all rows.")
     said: dict[tuple[str, ...], list[str]] = {}
     for row in rows:
         if row.notes:

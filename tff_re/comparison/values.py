@@ -18,6 +18,7 @@ from tff_re.errors import UserError
 
 if TYPE_CHECKING:
     from tff_re.comparison.outcome import Outcome
+    from tff_re.comparison.resampling import Units
     from tff_re.comparison.suite import ClaimOptions, Entry, Suite
 
 VALUES, FACTS, FORMAT = "values.csv", "values.json", 1
@@ -131,6 +132,17 @@ def _references(
                 break
 
 
+def collect_units(suite: Suite, outcomes: Mapping[str, Mapping[int, Outcome]]) -> dict[tuple[str, str, int], Any]:
+    """(group, entry, seed) -> the counts of each test unit, of the runs that kept them."""
+    return {
+        (group, entry.title, seed): outcome.test_units
+        for group, entries in suite.groups().items()
+        for entry in entries
+        for seed, outcome in outcomes[entry.name].items()
+        if outcome.test_units is not None
+    }
+
+
 def facts_of(suite: Suite, outcomes: Mapping[str, Mapping[int, Outcome]]) -> dict[str, Any]:
     """Names, published values and notes of the tables, as plain values for JSON."""
     entries, gains = [], []
@@ -220,10 +232,10 @@ def _number(text: str) -> float | None:
     return None if text == "" else int(text) if text.lstrip("-").isdigit() else float(text)
 
 
-def tables_of(values: Sequence[Value], facts: Mapping[str, Any]) -> list[Table]:
+def tables_of(values: Sequence[Value], facts: Mapping[str, Any], units: Units | None = None) -> list[Table]:
     """The tables of a comparison.
 
-    All that they show is computed from these two. A row that lacks a metric on one of its seeds does not have it.
+    All that they show is computed from these. A row that lacks a metric on one of its seeds does not have it.
     """
     entries = {(entry["group"], entry["title"]): entry for entry in facts["entries"]}
     rows: dict[str, dict[str, list[Value]]] = {}
@@ -232,6 +244,10 @@ def tables_of(values: Sequence[Value], facts: Mapping[str, Any]) -> list[Table]:
     tables = []
     for group, by_entry in rows.items():
         made = [_row(of_entry, entries.get((group, name)), facts) for name, of_entry in by_entry.items()]
+        for (of_group, name, seed), counts in (units or {}).items():
+            for row in made if of_group == group else ():
+                if row.algorithm == name:
+                    row.test_units[seed] = counts
         trained = [name for name in by_entry if (group, name) in entries]
         gains = (
             PublishedGain(*(gain[key] for key in PublishedGain._fields))

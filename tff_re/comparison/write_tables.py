@@ -10,6 +10,7 @@ from typing import Any
 from rich.text import Text
 
 from datasets.files import write_atomically
+from tff_re.comparison.resampling import UNITS, read_units
 from tff_re.comparison.rows import Table
 from tff_re.comparison.statistics import explain_gain
 from tff_re.comparison.suite import GainOptions, slug
@@ -39,7 +40,7 @@ def rewrite(folder: Path, out: Path | None) -> Report:
       UserError, DataError: a file is missing or damaged, or cannot be written.
     """
     values, facts = read_values(folder)
-    made = tables_of(values, facts)
+    made = tables_of(values, facts, read_units(folder / UNITS))
     tables, text, markdown = [], [], [f"# {facts['title']}", "", f"`{facts['command']}`", ""]
     for table in made:
         show(table, tables, markdown, text)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from datasets.catalogue import find_data_set
+from datasets.catalogue import DATA_SETS, find_data_set
 from tff_re.errors import UserError
 
 OF_TEXTS = {"of_texts": True}
@@ -242,6 +242,11 @@ class Predictor(ExportedModel):
     def _prepared(self, text: Any) -> Any:
         """What the model takes for a text. Raises PredictionError."""
         raise NotImplementedError
+
+    def _as_read(self, text: str) -> str:
+        """A text without the blanks around it, where the reader of the run's data set leaves them out."""
+        about = DATA_SETS.get(self.dataset)
+        return text.strip() if about is not None and about.strips else text
 
     def _inputs(self, values: Sequence[Any]) -> dict[str, Any]:
         """The signature's inputs for a batch of prepared texts."""

@@ -18,7 +18,8 @@ HEADER = """# Every key of a recipe
 
 Made by `python -m tff_re.run recipes --keys`; a test checks it. A recipe is TOML with the top-level keys
 `name` (the file's name by default), `description`, `seed` (0) and `[published]` (metric to value, for comparisons), and
-these tables. `--set table.key=value` overrides any of them. A table `[client_model]`, with the keys of `[model]`, gives
+these tables. `--set table.key=value` overrides any of them, and `--set table.key=none` removes one (or an
+optional table: `--set table=none`). A table `[client_model]`, with the keys of `[model]`, gives
 the clients a model of their own, which they keep from round to round; only algorithms that do not combine weights
 (`feded`) take it.
 

@@ -23,13 +23,16 @@ from tff_re.recipes.options import (
     notes,
 )
 from tff_re.recipes.structuring import to_table
-from tff_re.recipes.tables import TABLES, read_tables
+from tff_re.recipes.tables import TABLES, has_value, read_tables
 from tff_re.recipes.training_options import EvaluationOptions, FailureOptions, TrainingOptions
 
 DEEPEST = 20
 """Levels of tables and lists in a TOML file; a suite has five."""
 
 _LONG_KEY = re.compile(r"(?<![\w-])(?:[\w-]+[ \t]*\.[ \t]*){200}")
+
+UNSET = "none"
+"""The value of an override that removes its key."""
 
 SEEDS = 2**32
 """Seeds lie below; Keras' initialisers take no larger one."""
@@ -256,7 +259,11 @@ def file_name_problem(name: str) -> str | None:
 
 
 def apply_override(table: dict, override: str) -> None:
-    """Sets 'a.b=value' in a table of tables."""
+    """Sets 'a.b=value' in a table of tables; the bare word none removes the key, unless it is one of the key's values.
+
+    Raises:
+      UserError: it is not key=value, or it removes a key that the table does not have.
+    """
     key, separator, text = override.partition("=")
     parts = [part.strip() for part in key.split(".")]
     if not separator or not all(parts):
@@ -268,11 +275,24 @@ def apply_override(table: dict, override: str) -> None:
     except (ValueError, RecursionError):
         value = text.strip()
     _require_shallow(value, f"--set {_short(override)}")
+    if text.strip() == UNSET and not (len(parts) == 2 and has_value(table, *parts, UNSET)):
+        _remove(table, parts, override)
+        return
     for part in parts[:-1]:
         table = table.setdefault(part, {})
         if not isinstance(table, dict):
             raise UserError(f"--set {override}: '{part}' is a value, not a table")
     table[parts[-1]] = value
+
+
+def _remove(table: dict, parts: list[str], override: str) -> None:
+    for part in parts[:-1]:
+        table = table.get(part)
+        if not isinstance(table, dict):
+            break
+    if not isinstance(table, dict) or parts[-1] not in table:
+        raise UserError(f"--set {_short(override)}: the recipe does not set this key; leave the option out")
+    del table[parts[-1]]
 
 
 def _short(text: str) -> str:

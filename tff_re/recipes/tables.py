@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from computations.registry import Choice
 from tff_re.errors import UserError, nearest
@@ -136,6 +136,20 @@ TABLES = {
 def choices(section: str) -> dict[str, type]:
     """Name -> class of options of a table; the name is '' where none chooses."""
     return {name: cls() for name, cls in TABLES[section].classes().items()}
+
+
+def has_value(table: Mapping[str, Any], section: str, key: str, word: str) -> bool:
+    """Whether `word` is one of the values of a key that takes one of several words."""
+    of_section, keys_set = TABLES.get(section), table.get(section, {})
+    if of_section is None or not isinstance(keys_set, Mapping):
+        return False
+    name = {**(of_section.default or {}), **keys_set}.get("name") if of_section.chooses else ""
+    classes = of_section.classes()
+    if not isinstance(name, str) or name not in classes:
+        return False
+    options = classes[name]()
+    kind = get_type_hints(options).get(key) if options is not None else None
+    return get_origin(kind) is Literal and word in get_args(kind)
 
 
 def read_tables(recipe_table: Mapping[str, Any], source: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -204,3 +205,18 @@ def read_precision_recall(path: Path) -> Points | None:
         return points
     except ValueError:
         raise UserError(f"{path}: is not a curve of precision and recall; remove it and resume") from None
+
+
+def read_test_units(path: Path) -> np.ndarray | None:
+    """The counts of a run's test units in test_units.npz; None without the file, as in folders of older runs.
+
+    Raises:
+      UserError: it is damaged.
+    """
+    if not path.exists():
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return arrays["counts"]
+    except (ValueError, KeyError, OSError, zipfile.BadZipFile):
+        raise UserError(f"{path}: is damaged; put it back") from None

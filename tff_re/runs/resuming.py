@@ -40,6 +40,7 @@ AT_THE_END = (
     "classes",
     "confusion",
     "precision_recall",
+    "test_units",
     "summary",
 )
 """Files whose digests a finished run has in digests.json."""

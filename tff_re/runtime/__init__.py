@@ -48,12 +48,12 @@ if STACK == "tff":
 
 
 def runtime_names() -> tuple[str, ...]:
-    """The names that `open_runtime` knows, in the form in which they are given."""
+    """Return the names that `open_runtime` knows."""
     return (*_RUNTIMES, "sites:NAME=SOCKET,NAME=SOCKET", "flower:SOCKET")
 
 
 def check_runtime_name(name: str) -> None:
-    """Raises UnknownRuntime if there is no such runtime, or the name of one across sites has no socket."""
+    """Raise UnknownRuntime if there is no such runtime, or the name of one across sites has no socket."""
     kind, _, sockets = name.partition(":")
     if is_of_sites(name):
         if not sockets:
@@ -68,12 +68,15 @@ def check_runtime_name(name: str) -> None:
 
 
 def is_of_sites(name: str | Runtime) -> bool:
-    """Whether the clients are at sites, which hold the data; `train` and `evaluate` know such (`tff_re.sites`)."""
+    """Return whether the clients are at sites, which hold the data.
+
+    `train` and `evaluate` know such runtimes (`tff_re.sites`).
+    """
     return isinstance(name, str) and name.partition(":")[0] in ("sites", "flower")
 
 
 def require_runtime(name: str, *, clients: int | None = None) -> None:
-    """Checks that the runtime of that name can be opened now, as far as that is known without starting anything.
+    """Check that the named runtime can be opened, as far as possible without starting anything.
 
     With `clients` as for `open_runtime`, to be called before TensorFlow computes here, which `in-process` needs.
 
@@ -85,7 +88,7 @@ def require_runtime(name: str, *, clients: int | None = None) -> None:
 
 
 def open_runtime(name: str, *, log_path: str | os.PathLike, clients: int | None = None, **options) -> Runtime:
-    """The runtime of that name, for a `with` statement, which starts it.
+    """Return the named runtime, which a `with` statement starts.
 
     Args:
       name: one of `runtime_names()`.
@@ -100,5 +103,5 @@ def open_runtime(name: str, *, log_path: str | os.PathLike, clients: int | None 
     check_runtime_name(name)
     if is_of_sites(name):
         kind = name.partition(":")[0]
-        raise UnknownRuntime(f"the runtime '{kind}' is for train and evaluate alone; choose {' or '.join(_RUNTIMES)}")
+        raise UnknownRuntime(f"the runtime '{kind}' is only for train and evaluate; choose {' or '.join(_RUNTIMES)}")
     return _RUNTIMES[name](log_path, clients=clients, **options)

@@ -1,4 +1,4 @@
-"""What all runtimes share: opening and closing, being TFF's default context, and the signal that ends a command.
+"""What all runtimes share: opening, closing, being TFF's default context, and handling SIGTERM.
 
 Importing this module imports neither TensorFlow nor TensorFlow Federated; entering a runtime does.
 """
@@ -22,12 +22,14 @@ THREADS_AN_OPERATION = "TF_NUM_INTRAOP_THREADS"
 
 
 def usable_cores() -> int:
-    """Cores that this process may use: in a container or a batch job not all."""
+    """Return the cores that this process may use, which can be fewer than all in a container or batch job."""
     return len(os.sched_getaffinity(0))
 
 
 def threads_an_operation(clients: int, side_by_side: int) -> int:
-    """Threads for one operation in a round of so many clients, so many at most side by side: the cores that each has.
+    """Return the threads for one operation in a round, given its number of clients and how many run at once.
+
+    Each client gets an equal share of the cores.
 
     With TensorFlow's default, all cores for every operation, those of clients side by side wait for each other: an
     LSTM's round takes 1.5 times as long on two cores (docs/performance.md).
@@ -36,7 +38,9 @@ def threads_an_operation(clients: int, side_by_side: int) -> int:
 
 
 class Runtime(abc.ABC):
-    """Where computations run. While it is open, its context is TFF's default in the thread that opened it.
+    """Where computations run.
+
+    While it is open, its context is TFF's default in the thread that opened it.
 
     The default that was there before is back after the block. Where that is TFF's own, a call to a computation then
     starts a worker that nobody stops. Another thread calls `tff.framework.set_default_context(runtime.context)`, since
@@ -49,7 +53,9 @@ class Runtime(abc.ABC):
     name: str
 
     def __init__(self, log_path: str | os.PathLike, *, clients: int | None = None, default_num_clients: int = 0):
-        """Prepares a runtime; nothing is started or imported before it is entered.
+        """Prepare a runtime.
+
+        Nothing is started or imported before it is entered.
 
         Args:
           log_path: a file to which the output of what the runtime starts is appended.
@@ -102,7 +108,9 @@ class Runtime(abc.ABC):
             self._context = None
 
     def restart(self) -> None:
-        """Begins anew, as after `WorkerDied`; the object stays the same. For the thread that entered the runtime.
+        """Start anew, for example after `WorkerDied`.
+
+        The object stays the same. For the thread that entered the runtime.
 
         Raises:
           RuntimeClosed: if the runtime is not open.
@@ -113,32 +121,43 @@ class Runtime(abc.ABC):
         self._restart()
 
     def begin_round(self, number: int) -> None:  # noqa: B027
-        """Told before each round of a run; for runtimes whose clients keep their state elsewhere."""
+        """Notify the runtime before each round of a run.
+
+        It matters to runtimes whose clients keep their state elsewhere.
+        """
 
     def participation(self, usual: Callable[..., Any]) -> Callable[..., Any]:
-        """What makes a run's `Participation`: `usual`, unless the runtime itself sees which clients answer."""
+        """Return what makes a run's `Participation`.
+
+        It is `usual`, unless the runtime itself sees which clients answer.
+        """
         return usual
 
     @property
     def answered(self) -> tuple[int, int] | None:
-        """(sites whose sums the latest computation over clients has, sites that have clients of it); None where the
-        clients are in this process."""
+        """Return the sites that the latest computation's sums include, and the sites that have clients of it.
+
+        None if the clients are in this process.
+        """
         return None
 
     @property
     def alive(self) -> bool:
-        """Whether computations can be called now, as far as is known."""
+        """Return whether computations can be called now, as far as known."""
         return self._context is not None and self._answers()
 
     @property
     def context(self):
-        """The `tff.framework.SyncContext` of the open runtime; raises RuntimeClosed if it is not open."""
+        """Return the `tff.framework.SyncContext` of the open runtime.
+
+        Raises RuntimeClosed if it is not open.
+        """
         if self._context is None:
             raise RuntimeClosed("this runtime is not open")
         return self._context
 
     def describe(self) -> dict:
-        """What a run's record and `doctor` tell about this runtime; fit for JSON."""
+        """Return what a run's record and `doctor` say about this runtime, as values for JSON."""
         stack = {PACKAGES[STACK]: metadata.version(DISTRIBUTION)}
         return {"runtime": self.name, "alive": self.alive, **self._details(), **stack}
 
@@ -154,31 +173,34 @@ class Runtime(abc.ABC):
             raise
 
     def _check(self) -> None:  # noqa: B027
-        """Looks, before TFF is imported, whether the runtime can be opened; raises if not."""
+        """Check, before TFF is imported, that the runtime can be opened.
+
+        Raises an error if not.
+        """
 
     @abc.abstractmethod
     def _open(self):
-        """Starts what is needed; returns the execution context."""
+        """Start what is needed, and return the execution context."""
 
     @abc.abstractmethod
     def _close(self) -> None:
-        """Ends all that `_open` started, also where it did not come to its end."""
+        """End all that `_open` started, even if it did not finish."""
 
     @abc.abstractmethod
     def _restart(self) -> None:
-        """See `restart`; the runtime is open."""
+        """Restart the open runtime (see `restart`)."""
 
     def _answers(self) -> bool:
-        """Whether the open runtime's workers are there."""
+        """Return whether the open runtime's workers are alive."""
         return True
 
     @abc.abstractmethod
     def _details(self) -> dict:
-        """What `describe` tells beside what all runtimes tell."""
+        """Return what `describe` says in addition to what all runtimes say."""
 
 
 def execution_context(executor_factory):
-    """The `tff.framework.SyncExecutionContext` that runs native forms by the executors of a factory."""
+    """Return the `tff.framework.SyncExecutionContext` that runs native forms on a factory's executors."""
     from computations import federated as tff
     from computations.native_form import native_form
 
@@ -191,7 +213,7 @@ def execution_context(executor_factory):
 
 
 def install_signal_handlers() -> bool:
-    """Makes SIGTERM raise `SystemExit(143)`, so that `finally` blocks, context managers and `atexit` functions run.
+    """Make SIGTERM raise `SystemExit(143)`, so that `finally` blocks, context managers and `atexit` functions run.
 
     For the command line to call, once, at its start. A program that uses us as a library keeps its own handlers:
     nothing is changed outside the main thread, nor where SIGTERM has a handler or is ignored; then it returns False.

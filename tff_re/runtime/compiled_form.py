@@ -1,4 +1,4 @@
-"""What a compiled computation does at the server and at the clients, and what depends on what.
+"""What a compiled computation does at the server and at the clients, and its dependencies.
 
 TFF's native form (`computations.native_form`) is flat: a list of calls, each with a name, and a result that refers to
 these names. A *step* is one such call, a part of the argument, or a part of the result.
@@ -23,7 +23,7 @@ Name = str | tuple[int, ...]
 
 @dataclass(frozen=True)
 class Step:
-    """A value at the server (or of no placement), one for all clients, or one for each client.
+    """A value at the server (or without placement), one for all clients, or one for each client.
 
     Attributes:
       name: see `Name`.
@@ -44,7 +44,7 @@ class Step:
 
     @property
     def is_argument(self) -> bool:
-        """Whether it is a part of the argument."""
+        """Return whether the step is a part of the argument."""
         return isinstance(self.name, tuple)
 
     @property
@@ -71,26 +71,26 @@ class CompiledForm:
     stages: int
 
     def at_clients(self, stage: int) -> list[Step]:
-        """What each client computes in a stage, without the parts of the argument."""
+        """Return what each client computes in a stage, without the parts of the argument."""
         return [s for s in self.steps.values() if s.per_client and s.stage == stage and not s.is_argument]
 
     def aggregations(self, stage: int) -> list[Step]:
-        """The aggregations that end a stage."""
+        """Return the aggregations that end a stage."""
         return [s for s in self.steps.values() if s.aggregates and s.stage == stage]
 
     def needed_after(self, stage: int) -> set[Name]:
-        """What the later stages' clients and aggregations refer to, and the parts of the result."""
+        """Return what later stages' clients and aggregations refer to, and the parts of the result."""
         later = (s for s in self.steps.values() if (s.per_client or s.aggregates) and s.stage > stage)
         return {*self.result, *(name for step in later for name in step.needs)}
 
     def stored(self, stage: int) -> list[str]:
-        """What each client computes in a stage and has to keep, for a later stage or as a part of the result."""
+        """Return what each client computes in a stage and must store, for a later stage or as a part of the result."""
         needed = self.needed_after(stage)
         return [step.name for step in self.at_clients(stage) if step.name in needed]
 
 
 def compiled_form(function: fw.ComputationBuildingBlock) -> CompiledForm:
-    """The form of a computation in its native form, a function with an argument or without."""
+    """Return the compiled form of a computation from its native form, a function with or without an argument."""
     function = tff.unique_names(function)  # so that no inner name hides an outer one
     parameter, body = _parameter_and_body(function)
     definitions: dict[Name, fw.ComputationBuildingBlock] = {}
@@ -127,7 +127,10 @@ def _parameter_and_body(function) -> tuple[fw.Reference | None, fw.Block]:
 
 
 def parts(expression, path: tuple[int, ...] = ()) -> Iterator[tuple[fw.ComputationBuildingBlock, tuple[int, ...]]]:
-    """The parts of a structure that are no structures, or have a placement, with their places in it; depth first."""
+    """Return the parts of a structure that are not structures, or have a placement, with their index paths.
+
+    The order is depth first.
+    """
     type_signature = expression.type_signature
     if not isinstance(type_signature, tff.StructType):
         yield expression, path
@@ -138,7 +141,10 @@ def parts(expression, path: tuple[int, ...] = ()) -> Iterator[tuple[fw.Computati
 
 
 def reachable(definitions: Iterable[Name], roots: Iterable[Name], needs: dict[Name, Iterable[Name]]) -> list[Name]:
-    """Those definitions that the roots need, in order; one refers to earlier ones only, which are its `needs`."""
+    """Return the definitions that the roots need, in order.
+
+    Each refers only to earlier ones, which are its `needs`.
+    """
     wanted, names = set(roots), list(definitions)
     for name in reversed(names):
         if name in wanted:
@@ -147,12 +153,15 @@ def reachable(definitions: Iterable[Name], roots: Iterable[Name], needs: dict[Na
 
 
 def free_names(expression, parameter: str | None = None) -> tuple[Name, ...]:
-    """Names that an expression refers to and does not define itself; for `parameter` the parts of it that are used."""
+    """Return the names that an expression refers to without defining them.
+
+    For `parameter` they are the parts that are used.
+    """
     return tuple(dict.fromkeys(_references(expression, parameter)))
 
 
 def selected_path(expression, parameter: str | None) -> tuple[int, ...] | None:
-    """The places of the part of the argument that an expression selects; None if it is no such selection."""
+    """Return the index path of the argument's part that an expression selects, or None if it selects none."""
     path = ()
     while isinstance(expression, fw.Selection):
         path = (expression.as_index(), *path)
@@ -193,7 +202,7 @@ def _holds(type_signature, placement) -> bool:
 
 
 def one_for_each_client(type_signature: tff.Type) -> bool:
-    """Whether a value of this type is at clients, one of its own for each."""
+    """Return whether a value of this type is at the clients, with one value for each."""
     return (
         isinstance(type_signature, tff.FederatedType)
         and type_signature.placement is tff.CLIENTS

@@ -1,12 +1,15 @@
-"""Errors of runtimes. A value of the wrong type raises TFF's own errors."""
+"""Errors of runtimes.
+
+A value of the wrong type raises TFF's own errors.
+"""
 
 
 class RuntimeProblem(Exception):
-    """Base of all errors of `tff_re.runtime`; its text is one line for the user."""
+    """Base of all errors of `tff_re.runtime`, with a text of one line for the user."""
 
 
 class UnknownRuntime(RuntimeProblem, ValueError):
-    """The name given to `open_runtime` names no runtime."""
+    """The name given to `open_runtime` is unknown."""
 
 
 class WorkerStartFailed(RuntimeProblem):
@@ -14,7 +17,9 @@ class WorkerStartFailed(RuntimeProblem):
 
 
 class WorkerDied(RuntimeProblem):
-    """The worker ended while it was needed. The context is lost; `restart()` of the runtime makes a new one.
+    """The worker ended while it was needed.
+
+    The context is lost, and `restart()` of the runtime makes a new one.
 
     Attributes:
       pid: the process id that the worker had.
@@ -28,14 +33,16 @@ class WorkerDied(RuntimeProblem):
 
 
 class RuntimeClosed(RuntimeProblem):
-    """A computation was called through a runtime that has been closed or restarted since."""
+    """A computation was called through a runtime that was closed or restarted."""
 
     def __init__(self, message="the runtime that this computation was called in has been closed"):
         super().__init__(message)
 
 
 class ComputationFailed(RuntimeProblem):
-    """A computation raised an error; the worker goes on.
+    """A computation raised an error.
+
+    The worker stays alive.
 
     Attributes:
       code: names the gRPC status, as `"INVALID_ARGUMENT"`.

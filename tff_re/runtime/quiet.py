@@ -1,4 +1,4 @@
-"""What a process of ours sets before TensorFlow is imported: fewer messages, fewer collections of garbage."""
+"""Settings of a process before TensorFlow is imported: fewer messages, and fewer garbage collections."""
 
 from __future__ import annotations
 
@@ -18,14 +18,19 @@ from computations.stack import STACK
 
 
 def collect_garbage_seldom() -> None:
-    """For Python's collector of reference cycles. TensorFlow's import and its graphs make some million objects that
-    stay; with Python's own thresholds a fifth of the time to the first round goes into looking through them."""
+    """Make Python's collector of reference cycles run seldom.
+
+    TensorFlow's import and its graphs make about a million objects that stay. With Python's own thresholds, a fifth of
+    the time to the first round is spent on scanning them.
+    """
     gc.set_threshold(50_000, 20, 50)
 
 
 def be_quiet() -> None:
-    """Silences the messages that TensorFlow and the libraries around it print at their start; imported before them.
-    Later errors are still shown."""
+    """Silence the messages that TensorFlow and related libraries print at start-up.
+
+    Call it before they are imported. Later errors are still shown.
+    """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -42,11 +47,13 @@ def be_quiet() -> None:
 
 
 class _QuietImport(importlib.abc.MetaPathFinder):
-    """Imports TensorFlow without what its libraries report while they are loaded. TensorFlow 2.21 has no setting that
-    silences it: its own begin to count after that."""
+    """Imports TensorFlow without what its libraries report while they are loaded.
+
+    TensorFlow 2.21 has no setting that silences it, because its own settings take effect only after that.
+    """
 
     def find_spec(self, name, path=None, target=None):
-        """TensorFlow's spec with a quiet loader; None for other modules."""
+        """Return TensorFlow's spec with a quiet loader, or None for other modules."""
         if name != "tensorflow":
             return None
         sys.meta_path.remove(self)
@@ -68,7 +75,7 @@ _REPORT = re.compile(rb"WARNING: All log messages before absl::InitializeLog|[IW
 
 @contextlib.contextmanager
 def _without_reports():
-    """Leaves such lines out of what this process writes to its standard error, in whatever language."""
+    """Drop such lines from this process's standard error, in any language."""
     try:
         written = tempfile.TemporaryFile()  # noqa: SIM115
     except OSError:  # no room there; whoever needs some says so
@@ -92,9 +99,11 @@ def _errors_only(record: logging.LogRecord) -> bool:
 
 
 def _end_quietly() -> None:
-    """The interpreter's end looks through the whole heap several times for cycles to free, which takes a command more
-    than a second; it does not look at what is frozen. TFF's own default context prints a traceback where that end frees
-    it and it never had a worker."""
+    """Shorten the end of the interpreter.
+
+    It scans the whole heap several times for cycles, which takes a command more than a second, but does not look at
+    frozen objects. TFF's own default context prints a traceback if that scan frees it and it never had a worker.
+    """
     gc.freeze()
     tff = sys.modules.get("tensorflow_federated")
     if (framework := getattr(tff, "framework", None)) is None:  # also after an import that failed

@@ -1,1 +1,1 @@
-"""Training where the data are: sites keep their files and answer stages of a round; nothing else leaves them."""
+"""Federated training in which sites keep their data and answer only the stages of a round."""

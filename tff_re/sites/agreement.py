@@ -21,7 +21,7 @@ SPLITS = ("train", "test", "dev")
 
 @attrs.frozen
 class Client:
-    """A client of the federation: its id, the site that holds it, how many examples it has.
+    """A client of the federation, with its id, its site and its numbers of examples.
 
     `dev`: of those that it keeps out of its training examples to choose on; None: no client keeps any.
     """
@@ -35,7 +35,9 @@ class Client:
 
 @attrs.frozen(kw_only=True)
 class Agreement:
-    """What all parties of a run know; made by the coordinator of what sites sent, accepted by each site.
+    """What all parties of a run know.
+
+    The coordinator makes it from what the sites sent, and each site accepts it.
 
     Attributes:
       run: the run's id, 32 hexadecimal digits.
@@ -67,7 +69,7 @@ class Agreement:
 
     @property
     def sites(self) -> tuple[str, ...]:
-        """Their names, in the order in which their sums are added."""
+        """Return the sites' names, in the order in which their sums are added."""
         return tuple(dict.fromkeys(client.site for client in self.clients))
 
     @property
@@ -76,11 +78,14 @@ class Agreement:
         return self.label_names if self.relations is None else self.relations
 
     def to_json(self) -> str:
-        """For `agreement_from_json`."""
+        """Return the table that `agreement_from_json` reads."""
         return json.dumps(attrs.asdict(self), ensure_ascii=False)
 
     def for_site(self, site: str) -> Agreement:
-        """The same without the ids and sites of the clients of others; their sizes enter the privacy accounting."""
+        """Return the agreement without the ids and sites of other sites' clients.
+
+        Their sizes stay, because they enter the privacy accounting.
+        """
         clients = tuple(
             c if c.site == site else attrs.evolve(c, client_id=f"other {n}", site="")
             for n, c in enumerate(self.clients)
@@ -88,24 +93,30 @@ class Agreement:
         return attrs.evolve(self, clients=clients)
 
     def paths(self, data_paths: DataPaths, *, at_site: bool) -> DataPaths:
-        """A party's, with what was agreed upon in place of what texts of its own would give."""
+        """Return a party's paths, with what was agreed upon in place of what its own texts would give."""
         width = self.vectors_width if at_site else None
         return dataclasses.replace(data_paths, words=self.words, vectors_width=width, document_form=self.document_form)
 
 
 def agreement_from_json(text: str | bytes) -> Agreement:
-    """Raises Malformed, with a line that names the key, where the text is no agreement."""
+    """Read an agreement.
+
+    Raises Malformed, with a line that names the key, if the text is not an agreement.
+    """
     try:
         table = json.loads(text)
     except (ValueError, RecursionError):
-        raise Malformed("the agreement is no JSON") from None
+        raise Malformed("the agreement is not JSON") from None
     if type(table) is not dict:
-        raise Malformed("the agreement is no table")
+        raise Malformed("the agreement is not a table")
     return structured(Agreement, table, [])
 
 
 def read_agreement(path: Path) -> Agreement:
-    """What the sites of a run agreed upon. Raises UserError where its file is damaged."""
+    """Read what the sites of a run agreed upon.
+
+    Raises UserError if its file is damaged.
+    """
     try:
         return agreement_from_json(path.read_bytes())
     except Malformed as error:

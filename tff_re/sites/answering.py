@@ -1,4 +1,7 @@
-"""How a site answers stages: each request is decided on, computed once, and kept until the next round."""
+"""How a site answers stages.
+
+Each request is decided on, computed once, and stored until the next round.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +39,11 @@ class StageAnswers:
         self._pool = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="tff-re-client")
 
     def close(self) -> None:
-        """Ends what is being computed."""
+        """Cancel the running computation."""
         self._pool.shutdown(cancel_futures=True)
 
     def answer(self, run: Any, question: protocol.Stage) -> list[np.ndarray]:
-        """The sums over the clients; see `tff_re.sites.program`.
+        """Return the sums over the clients (see `tff_re.sites.program`).
 
         Args:
           run: the site's, with `recipe`, `store`, `examples`, `experiment` and `programs`.
@@ -53,7 +56,7 @@ class StageAnswers:
         """
         program: Program = run.programs[question.purpose]
         if question.program != program.digest:
-            raise Refused("the run's computation is another one here; begin the run again")
+            raise Refused("this site would compute something else for this run; start the run again")
         request = Request(question)
         sizes = {client: _sizes(examples) for client, examples in run.examples.items()}
         ways = {"stages": len(program.stages), "keeps_states": bool(program.client_results())}
@@ -90,7 +93,7 @@ class StageAnswers:
         return answer
 
     def _before(self, run, program: Program, request: Request) -> Carried | None:
-        """What earlier stages of the call left; None: there are none."""
+        """Return what earlier stages of the call stored, or None for the first stage."""
         if request.stage == 0:
             return None
         earlier = program.stages[request.stage - 1]
@@ -145,12 +148,12 @@ class StageAnswers:
 
 
 def _sizes(parts: Sequence) -> tuple[int, ...]:
-    """Examples of `SPLITS`."""
+    """Return the number of examples in each of `SPLITS`."""
     return tuple(0 if part is None else len(part[LABEL]) for part in parts)
 
 
 def _seed(run, round_num: int, client: str, first: str) -> np.ndarray:
-    """int32 [2], of a client's training in a round.
+    """Return the seed (int32 [2]) of a client's training in a round.
 
     Where the noise of its steps comes from the seed, it is made of the site's secret, and of what the round was asked
     for: the clients, the weights and the states. So two requests never share noise.

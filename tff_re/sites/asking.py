@@ -1,4 +1,6 @@
-"""How the coordinator asks sites: again where one does not answer, and saying what it waits for.
+"""How the coordinator asks sites.
+
+It asks again if a site does not answer, and says which sites it is waiting for.
 
 A site that was given up is lost. While the others are enough, it gets a short message with growing pauses, and takes
 part in full once it answers.
@@ -36,15 +38,15 @@ Enough = Callable[[set[str]], bool]
 
 
 class SiteRefused(RuntimeProblem):
-    """A site does not do what it was asked for; its line says why."""
+    """A site refuses a request, and its line says why."""
 
 
 class SiteLost(RuntimeProblem):
-    """A site does not answer, or has lost what it kept of this round."""
+    """A site does not answer, or has lost what it stored for this round."""
 
 
 class BadAnswer(SiteLost):
-    """A site's answer is malformed, or another site's."""
+    """A site's answer is malformed or belongs to another site."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +67,14 @@ class Patience:
 
 
 class Clock:
-    """The time, and waiting."""
+    """A clock that tells the time and waits."""
 
     def now(self) -> float:
-        """Seconds."""
+        """Return the time in seconds."""
         return time.monotonic()
 
     def wait(self, futures: Collection[concurrent.futures.Future], seconds: float) -> None:
-        """Returns when one of these is done, or after so many seconds."""
+        """Return when one of the futures is done or the time is up."""
         if futures:
             concurrent.futures.wait(futures, timeout=seconds, return_when=concurrent.futures.FIRST_COMPLETED)
         else:
@@ -99,7 +101,7 @@ class _Asked:
 
 @dataclass
 class _Absence:
-    """Of a lost site: why, how long the next pause is, and when the site is asked for again."""
+    """Why a site is lost, how long the next pause is, and when the site is asked again."""
 
     reason: str
     pause: float
@@ -107,7 +109,7 @@ class _Absence:
 
 
 class Sites:
-    """Asks sites. For one thread."""
+    """Asks sites, from one thread."""
 
     def __init__(
         self,
@@ -117,7 +119,11 @@ class Sites:
         on_line: Callable[[str], None] = lambda line: None,
         clock: Clock | None = None,
     ):
-        """`on_line` is called with a line for the user: what is waited for, and who is lost or back."""
+        """Create the asker.
+
+        `on_line` is called with a line for the user that says which sites it is waiting for, and which are lost or
+        back.
+        """
         self.engine, self.patience, self._on_line = engine, patience, on_line
         self.closed = False
         self._clock = clock or Clock()
@@ -126,7 +132,7 @@ class Sites:
     def ask_all(
         self, questions: Mapping[str, protocol.Question], enough: Enough = lambda answered: False
     ) -> dict[str, Outcome]:
-        """Asks several sites at once; the answer of each, or its error, in the order of `questions`.
+        """Ask several sites at once, and return an answer or an error for each question, in their order.
 
         A site gets the same question again while it does not answer. Once the sites that answered are `enough`, the
         others are left out. An error is SiteRefused (it refused), BadAnswer (its answer is malformed) or SiteLost
@@ -145,7 +151,7 @@ class Sites:
         return outcomes
 
     def ask_every(self, questions: Mapping[str, protocol.Question]) -> dict[str, Any]:
-        """As `ask_all`; raises the first error."""
+        """Like `ask_all`, but raise the first error."""
         outcomes = self.ask_all(questions)
         for answer in outcomes.values():
             if isinstance(answer, RuntimeProblem):
@@ -153,7 +159,7 @@ class Sites:
         return outcomes
 
     def still_lost(self, sites: Iterable[str], run: str) -> dict[str, str]:
-        """Site -> why it was lost, of those that were lost and do not answer a short message either.
+        """Return why each lost site was lost (by site), for those that do not answer a short message either.
 
         They are sent one after pauses that double; in between they count as lost unasked.
         """
@@ -170,13 +176,13 @@ class Sites:
         return {site: self._lost[site].reason for site in sites if site in self._lost}
 
     def say(self, line: str) -> None:
-        """A line for the user and the run's log."""
+        """Print a line for the user and append it to the run's log."""
         if logging.getLogger("tff_re").handlers:  # else it would be printed by the root's
             _log.warning(line)
         self._on_line(line)
 
     def close(self) -> None:
-        """No message is sent again."""
+        """Stop sending messages."""
         self.closed = True
 
     def _is_back(self, site: str) -> None:
@@ -190,7 +196,10 @@ class Sites:
         retry_seconds: float | None = None,
         enough: Enough = lambda answered: False,
     ) -> dict[str, Outcome | NoAnswer]:
-        """See `ask_all`; NoAnswer for a site that is given up. Without `retry_seconds` it is asked once, in silence."""
+        """Ask the sites as in `ask_all`, with NoAnswer for a site that is given up.
+
+        Without `retry_seconds` each site is asked once, and nothing is printed.
+        """
         began = self._clock.now()
         asked = {site: _Asked(question, protocol.to_bytes(question), began) for site, question in questions.items()}
         asks_stage = any(isinstance(question, protocol.Stage) for question in questions.values())
@@ -244,7 +253,7 @@ class Sites:
         self.say(f"waiting for site {site}: {pending.reason}; {max(left, 0):.0f} s left")
 
     def _read(self, site: str, pending: _Asked) -> Outcome:
-        """A site's answer, or what it says against it."""
+        """Return a site's answer, or the error that says what is wrong with it."""
         try:
             answer = protocol.answer_of(type(pending.question), pending.future.result())
         except Malformed as error:
@@ -260,7 +269,7 @@ class Sites:
 
 
 def _begun(call: Callable, *arguments) -> concurrent.futures.Future:
-    """The result of a call in a thread that nobody waits for when the program ends, as after Ctrl-C."""
+    """Start a call in a daemon thread, which does not delay the end of the program (for example after Ctrl-C)."""
     future: concurrent.futures.Future = concurrent.futures.Future()
 
     def work():
@@ -279,5 +288,5 @@ def _reason(site: str, error: NoAnswer) -> str:
 
 
 def _line(text: object) -> str:
-    """A site's text as one line without control characters."""
+    """Return a site's text as one line without control characters."""
     return "".join(letter for letter in " ".join(str(text).split()) if letter.isprintable())[:500]

@@ -1,4 +1,7 @@
-"""What a site has sent masked, signed and opened in a run (`decisions` says what it allows)."""
+"""What a site has sent masked, signed and opened in a run.
+
+`decisions` says what it allows.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ FILE = "masks.json"
 
 @attrs.define
 class Attempt:
-    """The newest attempt that was answered.
+    """The newest attempt that the site has answered.
 
     Attributes:
       number: see `protocol.Masked`.
@@ -38,19 +41,19 @@ class Attempt:
 
     @classmethod
     def from_question(cls, question: protocol.Masked) -> Attempt:
-        """Of a question, before it is answered."""
+        """Make the attempt of a question, before it is answered."""
         request = Request(question)
         what = [question.purpose, question.split, question.round, question.stage]
         context = [question.run, question.program, question.attempt, question.sites, *what, request.arrays]
         return cls(question.attempt, request.digest, _digest(context), _digest(what), list(question.sites))
 
     def signed_text(self, roster: list[str]) -> bytes:
-        """What a site signs for a roster."""
+        """Return what a site signs for a roster."""
         return json.dumps(["tff-re roster", self.context, roster]).encode()
 
 
 class Attempts:
-    """Of a run, as plain values for JSON.
+    """The attempts of a run, as plain values for JSON.
 
     Attributes:
       newest: the newest attempt; None: there was none.
@@ -58,14 +61,14 @@ class Attempts:
     """
 
     def __init__(self, content: bytes | None = None):
-        """Reads what `to_json` wrote, or begins without an attempt."""
+        """Read what `to_json` wrote, or start without an attempt."""
         table = {} if content is None else json.loads(content)
         newest = table.get("newest")
         self.newest: Attempt | None = None if newest is None else Attempt(**newest)
         self.opened: dict[str, list[list[str]]] = table.get("opened", {})
 
     def to_json(self) -> bytes:
-        """For `Attempts`."""
+        """Return the table that `Attempts` reads."""
         newest = None if self.newest is None else attrs.asdict(self.newest)
         return json.dumps({"newest": newest, "opened": self.opened}).encode()
 

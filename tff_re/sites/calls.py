@@ -1,4 +1,4 @@
-"""One call of a computation over clients at sites, stage by stage: what is sent, who takes part, and the result."""
+"""One call of a computation over clients at sites, stage by stage."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Call:
         least: int = 0,
         opening: Opening | None = None,
     ):
-        """Prepares.
+        """Prepare the call.
 
         Args:
           sites: asks them.
@@ -84,7 +84,9 @@ class Call:
         self.asked, self.took_part, self.not_counted = len(self._clients_at), [], {}
 
     def run(self):
-        """The result; what stays at clients is the number of the round that it is of.
+        """Run the call and return its result.
+
+        In place of what stays at clients, the result has the number of its round.
 
         Raises:
           SiteRefused, UserError: a site does not do it.
@@ -111,7 +113,7 @@ class Call:
                 raise WorkerDied(lines, pid=None, log_path=None) from None
 
     def _go_on_without(self, failed: dict[str, str]) -> bool:
-        """Leaves sites out of the call, with the reason of each, and returns whether the others are enough."""
+        """Exclude sites from the call, each with a reason, and return whether the others are enough."""
         self._left_out |= failed.keys()
         enough = self._are_enough(self._clients_at.keys() - self._left_out)
         if enough:
@@ -119,7 +121,7 @@ class Call:
         return enough
 
     def _lost(self) -> set[str]:
-        """Sites that were lost in an earlier call and are left out of this one at once, if the others are enough."""
+        """Return the sites lost in an earlier call, which this one excludes at once if the others are enough."""
         lost = self._sites.still_lost(self._clients_at, self._agreement.run)
         if not lost or not self._are_enough(self._clients_at.keys() - lost.keys()):
             return set()  # the call needs them
@@ -139,7 +141,7 @@ class Call:
         return sum(len(self._clients_at[site]) for site in sites)
 
     def _attempt(self, sites: OrderedDict[str, list[int]]):
-        """The result over these sites, of which those are taken off that are left out.
+        """Compute the result over these sites without the excluded ones.
 
         Raises SitesFailed.
         """
@@ -158,7 +160,7 @@ class Call:
         return self._program.result(result, self._program.result_type)
 
     def _stage(self, stage: SiteStage, sites: OrderedDict[str, list[int]], scope: Scope) -> list[object]:
-        """The stage's sums over the sites.
+        """Return the stage's sums over the sites.
 
         Takes sites off `sites` whose answers to the first stage are late, and, if sums are masked, those that are lost
         in it: their masks are opened.
@@ -209,7 +211,7 @@ class Call:
         }
 
     def _read(self, scope: Scope, stage: SiteStage, sites: OrderedDict[str, list[int]], answers: Mapping) -> tuple:
-        """(site -> why it failed, site -> its sums as values, or its answer where these are masked)."""
+        """Return why sites failed, and the other sites' sums as values, or their answers if these are masked."""
         failed, partials = {}, {}
         for site, answer in answers.items():
             if isinstance(answer, SiteRefused):
@@ -230,7 +232,7 @@ class Call:
     def _opened(
         self, scope: Scope, stage: SiteStage, attempt: int, asked: Sequence[str], answers: Mapping
     ) -> list[object]:
-        """The total of masked sums, as values."""
+        """Return the total of masked sums, as values."""
         self._require_two(answers)
         arrays = self._opening.total(stage, attempt, asked, answers, self._sums)
         numbers = [number for site in answers for number in self._clients_at[site]]
@@ -255,7 +257,7 @@ class Call:
             )
 
     def _bounds(self, in_call: Sequence[int]) -> Bounds:
-        """Of the sums over these clients of the call."""
+        """Return the bounds of the sums over these clients of the call."""
         numbers = [self._number_of[self._ids[number]] for number in in_call]
         sizes = [getattr(self._agreement.clients[number], self.split) or 0 for number in numbers]
         return self._limits.bounds(sizes, numbers, self.asked)
@@ -272,7 +274,7 @@ class Call:
         return value
 
     def _references(self) -> list[Reference]:
-        """In place of the examples of the call's clients, in their order."""
+        """Return what stands for the examples of the call's clients, in their order."""
         parts = [self._part(s.name) for s in self._program.form.steps.values() if s.is_argument and s.per_client]
         for values in parts:
             references = [_reference(value) for value in values]
@@ -282,7 +284,7 @@ class Call:
 
 
 def _reference(value) -> Reference | None:
-    """The one in a client's part of an argument."""
+    """Return the reference in a client's part of an argument."""
     if isinstance(value, Reference):
         return value
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""A site's own data: who its clients are, what they hold, and which words they count."""
+"""A site's own data: its clients, their examples, and their word counts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ from tff_re.tasks.task import relabelled
 
 @attrs.define
 class SiteRule(Partitioner):
-    """The site's clients: itself, its documents, or the values of a field; named after the site.
+    """How a site makes its clients, which are named after it.
+
+    The site is one client, or each of its documents or each value of a field is one.
 
     Attributes:
       site: its name.
@@ -60,7 +62,10 @@ class SiteData:
     """The data of one site for one recipe."""
 
     def __init__(self, site: Site, recipe: Recipe):
-        """Raises UserError, DataError: the task is not for sites, or the data are missing or malformed."""
+        """Read the data.
+
+        Raises UserError or DataError if the task cannot be trained at sites, or the data are missing or malformed.
+        """
         require_task(recipe.task)
         self.recipe, self._task = recipe, TASKS[recipe.task.name]
         self._options = self._task.at_site(recipe.task.options)
@@ -78,7 +83,7 @@ class SiteData:
 
     @property
     def sizes(self) -> list[tuple[str, int, int, int | None]]:
-        """(client, training, test and dev examples) of the clients that take part; see `Client`."""
+        """Return (client, training, test and dev examples) for each client that takes part (see `Client`)."""
         sizes = []
         for client, held in self.clients.items():
             rows, out = self._task.rows([self._sample_of[i] for i in held.train]), self._dev_rows(client)
@@ -88,18 +93,18 @@ class SiteData:
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """The classes of the site's data."""
+        """Return the classes of the site's data."""
         return tuple(self.corpora[0].label_names)
 
     @property
     def positive_labels(self) -> list[str] | None:
-        """Names of the classes that are relations; None where the task has no others."""
+        """Return the names of the classes that are relations, or None if the task has no other classes."""
         labels = getattr(self.corpora[0], "positive_labels", None)
         return None if labels is None else [self.label_names[label] for label in labels]
 
     @property
     def relations(self) -> tuple[str, ...] | None:
-        """That a pair in a document may have; None where the samples are no documents."""
+        """Return the relations that a pair in a document may have, or None if the samples are not documents."""
         return self._task.pair_relations(self.corpora[0])
 
     @cached_property
@@ -108,7 +113,9 @@ class SiteData:
         return self._task.largest(self._options, self.corpora, self.partition, self.clients)
 
     def word_counts(self) -> WordCounts | None:
-        """Over the site's clients; None where a tokenizer is given. Words in an order that tells nothing.
+        """Count the words of the site's clients, or return None if the recipe has a tokenizer.
+
+        The order of the words reveals nothing.
 
         Of shares the first counts for all clients, as the simulation does, and the others count nothing.
         """
@@ -138,7 +145,7 @@ class SiteData:
         return keyed[order], np.array(numbers, np.int64)[order]
 
     def examples(self, agreement: Agreement, encoding, inputs, numbers: np.ndarray | None) -> dict[str, tuple]:
-        """Client -> its examples of `SPLITS`, encoded and labelled as agreed upon.
+        """Return each client's examples of `SPLITS`, encoded and labelled as agreed upon.
 
         Args:
           agreement: of all.
@@ -165,7 +172,7 @@ class SiteData:
         return {sample.sample_id: sample for corpus in self.corpora for sample in corpus.samples}
 
     def _dev_rows(self, client: str) -> np.ndarray | None:
-        """bool [n]: the dev examples among a client's training examples; None where no client has any."""
+        """Return which of a client's training examples are dev examples (bool [n]), or None if no client has any."""
         if not self.recipe.has_choice or self._task.server_tests:
             return None  # the dev examples are the coordinator's
         ids = self.clients[client].train
@@ -174,7 +181,7 @@ class SiteData:
 
 
 def _part_of(clients: dict, number: int, parts: int) -> tuple[dict, dict]:
-    """(the clients of one of `parts` equal parts, in order; those whose words it counts: all in the first part)."""
+    """Return the clients of one of `parts` equal parts, and those whose words it counts (all, in the first part)."""
     names = list(clients)
     here = names[(number - 1) * len(names) // parts : number * len(names) // parts]
     return {name: clients[name] for name in here}, clients if number == 1 else {}

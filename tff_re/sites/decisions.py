@@ -1,4 +1,4 @@
-"""How a site decides: what it refuses a coordinator, and why, from the first message of a run to the last.
+"""How a site decides what it refuses a coordinator, from the first message of a run to the last.
 
     recipe       allow.recipes, allow.privacy, and what the recipe's [privacy] may leave open
     clients      clients.least_examples
@@ -61,7 +61,9 @@ SLACK = 1 + 1e-9
 
 
 class Decisions:
-    """What a site allows. Each method raises Refused for what it does not.
+    """What a site allows.
+
+    Each method raises Refused for a request that the site does not allow.
 
     Attributes:
       ledger: what all runs on the site's data have spent.
@@ -77,7 +79,7 @@ class Decisions:
     # Before the first round
 
     def recipe(self, text: str) -> Recipe:
-        """A coordinator's recipe with this site's files."""
+        """Return a coordinator's recipe with this site's files."""
         try:
             table = recipe_table(text)
             digest = table_digest(table)
@@ -94,7 +96,7 @@ class Decisions:
         return recipe
 
     def require_privacy(self, recipe: Recipe) -> None:
-        """Raises UserError where the recipe has not the privacy that this site asks for."""
+        """Raise UserError if the recipe lacks the privacy that this site requires."""
         needed, unit = self._allow.privacy, recipe.privacy_unit
         if needed != "none" and unit is None:
             raise UserError("the recipe has no [privacy], and this site asks for it")
@@ -102,7 +104,7 @@ class Decisions:
             raise UserError("this site asks for privacy.unit = 'example', whose noise it adds itself")
 
     def require_masks(self, recipe: Recipe) -> None:
-        """Raises UserError where the recipe has no masks and this site asks for them, or the site has no keys."""
+        """Raise UserError if the recipe lacks masks that this site requires, or the site lacks the keys for them."""
         if not sums_are_masked(recipe):
             if self._allow.least_sites is not None:
                 raise UserError(
@@ -116,12 +118,15 @@ class Decisions:
             )
 
     def clients(self, sizes: Collection) -> None:
-        """Those that have enough training examples; there has to be one."""
+        """Return the clients that have enough training examples.
+
+        There has to be at least one.
+        """
         if not sizes:
             raise Refused(f"no client has {self._site.options.clients.least_examples} training examples")
 
     def begin(self, data: TrainingData, run: str, recipe: Recipe) -> None:
-        """A run begins, or goes on after a restart; it is written to the ledger."""
+        """Write to the ledger that a run begins, or resumes after a restart."""
         began = self.ledger.begun_on(run)
         if began is not None:
             if began != (data.digest, data.partition):
@@ -132,7 +137,7 @@ class Decisions:
         self.ledger.begin(data, run, recipe)
 
     def words(self, min_clients: int) -> None:
-        """Whether a recipe's `task.min_clients` is enough to show words, and who holds a word can be checked."""
+        """Check that `task.min_clients` suffices to reveal words, and that claims to hold a word can be verified."""
         least = self._site.options.vocabulary.least_clients
         if min_clients < least:
             raise Refused(
@@ -147,7 +152,7 @@ class Decisions:
             )
 
     def computation(self, recipe: Recipe, programs: Mapping[str, Any], digests: Mapping[str, str]) -> None:
-        """The computations of a run by their purposes, and their digests at the coordinator."""
+        """Return the computations of a run by purpose, with their digests at the coordinator."""
         if self._allow.least_clients > 1 and programs[TRAIN].collects:
             raise Refused(
                 "the recipe's rule needs each client's own update, and this site's sums are over at least "
@@ -172,12 +177,15 @@ class Decisions:
     # Masked sums
 
     def sums(self, recipe: Recipe, *, masked: bool) -> None:
-        """Whether sums of a recipe leave as they are asked for."""
+        """Check that the sums of a recipe may leave in the requested form."""
         if sums_are_masked(recipe) != masked:
             raise Refused(f"the sums of this recipe leave {'in the clear' if masked else 'masked'}, and not otherwise")
 
     def masked(self, attempts: Attempts, attempt: Attempt) -> None:
-        """A question for masked sums, before it is computed: who is asked, and that an attempt is answered once."""
+        """Check a question for masked sums before they are computed.
+
+        It checks which sites are asked, and that each attempt is answered only once.
+        """
         if self._site.options.name not in attempt.sites:
             raise Refused("it is not among the sites whose sums are asked for")
         self._enough(attempt.sites)
@@ -191,12 +199,12 @@ class Decisions:
                 raise Refused("this attempt was asked for otherwise before; an attempt is answered once")
 
     def newest(self, attempts: Attempts, number: int) -> None:
-        """Masks of an older attempt are not opened once a newer one was answered."""
+        """Refuse to open masks of an older attempt after a newer one was answered."""
         if number < attempts.newest.number:
             raise Refused("a newer attempt was answered already; attempts grow with the coordinator's clock")
 
     def roster(self, attempts: Attempts, roster: list[str]) -> None:
-        """Whether the site signs for a total over these sites, in the newest attempt."""
+        """Check that the site may sign for a total over these sites, in the newest attempt."""
         attempt = attempts.newest
         if roster != [site for site in attempt.sites if site in roster] or self._site.options.name not in roster:
             raise Refused("the total is not over sites that were asked in this attempt, with this site among them")
@@ -213,7 +221,7 @@ class Decisions:
             )
 
     def opening(self, attempts: Attempts, roster: list[str], signatures: Collection[bytes]) -> None:
-        """Whether the site opens the total over a roster: it has signed it, and so have all others."""
+        """Check that the site may open the total over a roster, which it and all others must have signed."""
         attempt, keys = attempts.newest, self._site.others()
         if attempt.roster != roster:
             raise Refused("it has not signed for these sites in this attempt")
@@ -244,7 +252,7 @@ class Decisions:
         stages: int,
         keeps_states: bool,
     ) -> None:
-        """A request has the form that an honest coordinator sends.
+        """Check that a request is one that an honest coordinator could send.
 
         Args:
           request: read.
@@ -288,7 +296,7 @@ class Decisions:
             raise Refused(f"the recipe {what} on {' and '.join(possible)} examples only")
 
     def stage(self, run: Any, request: Request, size: int) -> str:
-        """A request of the right form, before it is computed; it is written to the run's record and to the ledger.
+        """Check a well-formed request before it is computed, and write it to the run's record and to the ledger.
 
         Args:
           run: the site's, with `recipe`, `store` and `experiment`.
@@ -307,7 +315,7 @@ class Decisions:
         return first
 
     def admit(self, record: Record, request: Request, recipe: Recipe, size: int) -> str:
-        """As `stage`; changes only `record`, and nothing if it refuses."""
+        """Like `stage`, but change only `record`, and nothing if the request is refused."""
         limit = self._allow.most_bytes_up
         if record.bytes_up + size > limit:
             raise Refused(f"{limit} bytes have left for this run (allow.most_bytes_up), and no more may")
@@ -342,7 +350,7 @@ class Decisions:
         return request.digest
 
     def _charge(self, run: Any, request: Request) -> None:
-        """A round of training begins: the recipe's budget of ε, and the site's for all runs on its data."""
+        """Charge a new training round to the recipe's budget of ε, and to the site's for all runs on its data."""
         accounting, noise, releases = accounting_in(run.experiment), None, {}
         if accounting is not None and accounting.unit != "client":
             taken = collections.Counter(self.ledger.rounds_of(request.run)) + collections.Counter(request.clients)
@@ -355,7 +363,7 @@ class Decisions:
     def charge_round(
         self, run: str, round_num: int, noise_multiplier: float | None, releases: Mapping[str, tuple[float, int]]
     ) -> None:
-        """Writes a round to the ledger, see `Ledger.charged`, if all runs on these data may spend as much together."""
+        """Write a round to the ledger if the budget of all runs on these data allows it (see `Ledger.charged`)."""
         charged, limit = self.ledger.charged(run, round_num, noise_multiplier, releases), self._allow.epsilon_total
         if charged is None:
             return
@@ -395,5 +403,5 @@ def _admit_later_stage(record: Record, request: Request, recipe: Recipe) -> str:
 
 
 def _attempts(recipe: Recipe) -> int:
-    """How many sets of clients a round may be tried with."""
+    """Return how many sets of clients may be tried in a round."""
     return recipe.training.max_attempts if recipe.privacy_unit is None else 1

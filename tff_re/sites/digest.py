@@ -1,4 +1,4 @@
-"""A name for a compiled computation that is the same on every machine which builds it from the same recipe.
+"""A digest of a compiled computation that is the same on every machine that builds it from the same recipe.
 
 TFF and TensorFlow number names in each process, and a graph holds the paths of files with fixed weights. So names are
 replaced by the order of their first use, paths by what lies behind the run's own folder, and what says where a graph
@@ -20,7 +20,7 @@ fw = tff.framework
 
 
 def program_digest(form: CompiledForm) -> str:
-    """SHA-256 in hexadecimal of a computation: the stack, and its steps with stages, placements and graphs."""
+    """Return the SHA-256 of a computation (hexadecimal): the stack, and steps with stages, placements and graphs."""
     names = {name: f"step {index}" for index, name in enumerate(form.steps)}
     if form.parameter is not None:
         names[form.parameter.name] = "argument"
@@ -34,7 +34,7 @@ def program_digest(form: CompiledForm) -> str:
 
 
 def _block(block, names: dict, leaves: dict[bytes, str]):
-    """A building block as lists of strings, whatever its names are."""
+    """Return a building block as lists of strings that do not depend on its names."""
     kind, of_type = type(block).__name__, str(block.type_signature)
     if isinstance(block, fw.Reference):
         return [kind, of_type, names[block.name]]
@@ -70,7 +70,7 @@ def _leaf(proto, leaves: dict[bytes, str]) -> str:
 
 
 class _Graph:
-    """One TensorFlow leaf; its nodes and functions named by their order of first use from its result."""
+    """A TensorFlow leaf whose nodes and functions are named by their order of first use from its result."""
 
     _IGNORED = frozenset(("_class", "_output_shapes", "shared_name", "container", "_has_manual_control_dependencies"))
 
@@ -111,7 +111,7 @@ class _Graph:
         return [kind, len(roots)]
 
     def _body(self, nodes: dict, roots: list[str], arguments: list[str] = ()) -> list:
-        """The nodes that the roots need, in the order in which a walk from the roots meets them."""
+        """Return the nodes that the roots need, in the order in which a walk from the roots meets them."""
         number = {name: f"given {index}" for index, name in enumerate(arguments)}
         order: list = []
         waiting = [_name(root) for root in reversed(roots)]
@@ -161,7 +161,10 @@ class _Graph:
 
 
 def _sources(node) -> list[str]:
-    """A node's inputs, those that are waited for alone last and in no order that a name decides."""
+    """Return a node's inputs.
+
+    Control inputs come last, in an order that does not depend on names.
+    """
     data = [name for name in node.input if not name.startswith("^")]
     return data + [name for name in node.input if name.startswith("^")]
 

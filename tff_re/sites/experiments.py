@@ -1,4 +1,4 @@
-"""Experiments whose examples lie at sites: what differs from those of a simulation."""
+"""Experiments whose examples are at sites, and how they differ from simulations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NO_STATE = -1
 
 
 def summed_evaluation(model: LocalModel) -> tff.Computation:
-    """(<weights@SERVER, examples@CLIENTS> -> statistics@SERVER): `build_evaluation`, summed over the clients."""
+    """Return `build_evaluation` summed over the clients: <weights@SERVER, examples@CLIENTS> -> statistics@SERVER."""
     evaluation = build_evaluation(model)
 
     @tff.federated_computation(evaluation.type_signature.parameter)
@@ -37,7 +37,7 @@ def summed_evaluation(model: LocalModel) -> tff.Computation:
 
 
 class SitesBuilder(ExperimentBuilder):
-    """Builds an experiment of data that all parties agreed upon, see `tff_re.sites.prepared.prepared`.
+    """Builds an experiment from data that all parties agreed upon (see `tff_re.sites.prepared.prepared`).
 
     Its evaluation gives one sum over the clients.
     """
@@ -47,11 +47,14 @@ class SitesBuilder(ExperimentBuilder):
         self._data = prepared
 
     def prepare(self, recipe: Recipe) -> SitesPrepared:
-        """The data agreed upon."""
+        """Return the data agreed upon."""
         return self._data
 
     def build(self, recipe: Recipe, *, trains: bool = True) -> Experiment:
-        """As `ExperimentBuilder.build`; UserError for what needs all clients' numbers in one place."""
+        """Like `ExperimentBuilder.build`.
+
+        Raises UserError for anything that needs all clients' numbers in one place.
+        """
         require_possible_at_sites(recipe)
         # What the round is chosen on is the coordinator's to know; the dev examples are kept out already.
         experiment = super().build(dataclasses.replace(recipe, choice=self._choice(recipe)), trains=trains)
@@ -71,7 +74,7 @@ class CoordinatorBuilder(SitesBuilder):
     """
 
     def build(self, recipe: Recipe, *, trains: bool = True) -> Experiment:
-        """As `SitesBuilder.build`."""
+        """Like `SitesBuilder.build`."""
         experiment = super().build(recipe, trains=trains)
         algorithm = experiment.algorithm
         if algorithm.client_work.initial_client_state is None:
@@ -85,7 +88,7 @@ class CoordinatorBuilder(SitesBuilder):
 
 
 def require_possible_at_sites(recipe: Recipe) -> None:
-    """Raises UserError for what is simulated only, or looks at examples that no coordinator has."""
+    """Raise UserError for features that are only simulated, or need examples that a coordinator does not have."""
     if recipe.algorithm.name == "lazy_mil_alias":
         raise UserError(
             f"{recipe.source}: lazy_mil_alias gives the sentences of each client to all others, a control of "
@@ -96,7 +99,10 @@ def require_possible_at_sites(recipe: Recipe) -> None:
 
 
 def finished_builder(folder: RunFolder, recipe: Recipe, data_paths: DataPaths) -> ExperimentBuilder:
-    """For `open_run`: the builder of a finished run's experiment; if the run was across sites, the coordinator's."""
+    """Return the builder of a finished run's experiment, for `open_run`.
+
+    If the run was across sites, it is the coordinator's builder.
+    """
     if not folder.sites.exists():
         return ExperimentBuilder(data_paths)
     return CoordinatorBuilder(coordinated(recipe, data_paths, read_agreement(folder.sites)))

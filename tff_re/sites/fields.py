@@ -1,4 +1,4 @@
-"""What the fields of messages may hold: the limits, and attrs' validators with them."""
+"""What the fields of messages may contain: limits, and the attrs validators that check them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _TAG = re.compile("<[A-Za-z/!?]")
 
 
 def check(holds: Callable[[object], bool], what: str) -> Callable:
-    """A validator of a field."""
+    """Return a validator of a field."""
 
     def validator(instance, attribute, value):
         if not holds(value):
@@ -71,7 +71,7 @@ def check(holds: Callable[[object], bool], what: str) -> Callable:
 
 
 def each(*validators: Callable) -> Callable:
-    """A validator of the elements of a tuple."""
+    """Return a validator for each element of a tuple."""
 
     def validator(instance, attribute, value):
         for element in value:
@@ -126,7 +126,7 @@ REASON = attrs.validators.optional(length(0, MAX_TEXT))
 def array(
     dtype: str, *shape: int | None, optional: bool = False, highest: int | None = None, rows: int = MAX_ROWS
 ) -> dict:
-    """Of `attrs.field`: a field that travels as an array.
+    """Return an `attrs.field` that is sent as an array.
 
     Args:
       dtype, shape: its own; None for any number of rows.
@@ -151,5 +151,5 @@ def array(
 
 
 def arrays() -> dict:
-    """Of `attrs.field`: the field of all arrays that no other field names."""
+    """Return an `attrs.field` for all arrays that no other field names."""
     return {"default": (), "metadata": {REST: True}, "repr": False}

@@ -27,7 +27,7 @@ PUBLIC_BYTES, SIGNATURE_BYTES = 32, 64
 
 
 def read_private(path: Path, missing: str = "") -> bytes:
-    """A file's bytes.
+    """Return a file's bytes.
 
     Args:
       path: of the file.
@@ -50,7 +50,7 @@ def read_private(path: Path, missing: str = "") -> bytes:
 
 
 def make_key(path: Path) -> bool:
-    """Writes a new signing key (PEM, mode 0600); False where the file is there already.
+    """Write a new signing key (PEM, mode 0600), or return False if the file already exists.
 
     Raises:
       UserError: it cannot be written.
@@ -82,25 +82,28 @@ def read_key(path: Path, command: str = "site SITE.TOML --key") -> Ed25519Privat
     except (ValueError, TypeError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, Ed25519PrivateKey):
-        raise UserError(f"{path}: holds no Ed25519 key in PEM; move it away and make one with: {command}")
+        raise UserError(f"{path}: is not an Ed25519 key in PEM; move it away and make one with: {command}")
     return key
 
 
 def mask_key(key: Ed25519PrivateKey) -> X25519PrivateKey:
-    """The X25519 key of masked sums, derived from the key that the site signs with."""
+    """Return the X25519 key of masked sums, derived from the site's signing key."""
     raw = key.private_bytes_raw()
     return X25519PrivateKey.from_private_bytes(HKDF(hashes.SHA256(), 32, None, b"tff-re mask key").derive(raw))
 
 
 def public_text(key: Ed25519PrivateKey | X25519PrivateKey) -> str:
-    """The public key as other sites' [sites] have it, of a mask key as [mask_keys] has it."""
+    """Return a public key as text.
+
+    Other sites write it in [sites], or in [mask_keys] for a mask key.
+    """
     raw = key.public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
     prefix = MASK_PREFIX if isinstance(key, X25519PrivateKey) else PREFIX
     return prefix + base64.b64encode(raw).decode()
 
 
 def is_public_key(text: str, prefix: str = PREFIX) -> bool:
-    """Whether a text is a `public_text` with this prefix."""
+    """Return whether a text is a `public_text` with this prefix."""
     try:
         raw = base64.b64decode(text.removeprefix(prefix), validate=True)
     except ValueError:
@@ -109,10 +112,10 @@ def is_public_key(text: str, prefix: str = PREFIX) -> bool:
 
 
 def public_key(text: str) -> Ed25519PublicKey:
-    """The key of a `public_text`."""
+    """Return the key of a `public_text`."""
     return Ed25519PublicKey.from_public_bytes(base64.b64decode(text.removeprefix(PREFIX)))
 
 
 def public_mask_key(text: str) -> X25519PublicKey:
-    """The key of a `public_text` of a mask key."""
+    """Return the key of a mask key's `public_text`."""
     return X25519PublicKey.from_public_bytes(base64.b64decode(text.removeprefix(MASK_PREFIX)))

@@ -1,4 +1,4 @@
-"""The ledger of a site: what all runs on its data have got, and the ε that they spent together.
+"""The ledger of a site: what the runs on its data have received, and the ε that they spent together.
 
     state/ledger.json   SHA-256 of a file of training data -> runs -> rounds, bytes of sums, what each client released
 
@@ -33,7 +33,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What a run trains on: the name and the SHA-256 of the file, and a digest of which client holds what."""
+    """What a run trains on: the name and SHA-256 of the file, and a digest of the assignment of examples to clients."""
 
     name: str
     digest: str
@@ -41,7 +41,7 @@ class TrainingData:
 
 
 def training_data(recipe: Recipe, clients: Mapping[str, Iterable], folder: Path | None) -> TrainingData:
-    """The training data of a site's recipe.
+    """Return the training data of a site's recipe.
 
     Args:
       recipe: with the site's own files.
@@ -60,10 +60,13 @@ def training_data(recipe: Recipe, clients: Mapping[str, Iterable], folder: Path 
 
 
 class Ledger:
-    """What left a site, kept over restarts."""
+    """What left a site, stored across restarts."""
 
     def __init__(self, state: Path, allow: AllowOptions):
-        """Reads it. Raises UserError where its file is damaged."""
+        """Read the ledger.
+
+        Raises UserError if its file is damaged.
+        """
         self._path, self._allow = state / FILE, allow
         self._data: dict[str, dict] = {}
         try:
@@ -78,18 +81,18 @@ class Ledger:
             raise UserError(f"{self._path}: is damaged; put it back: it says what runs have spent") from None
 
     def begun_on(self, run: str) -> tuple[str, str] | None:
-        """(digest of the training data, digest of the partition) of a run; None: it is not known."""
+        """Return the digests of a run's training data and partition, or None if they are not known."""
         for digest, known in self._data.items():
             if run in known["runs"]:
                 return digest, known["runs"][run]["partition"]
         return None
 
     def runs_on(self, data: TrainingData) -> int:
-        """How many runs were begun on a file of training data."""
+        """Return how many runs began on a file of training data."""
         return len(self._data.get(data.digest, {"runs": ()})["runs"])
 
     def begin(self, data: TrainingData, run: str, recipe: Recipe) -> None:
-        """Takes a new run down."""
+        """Record a new run."""
         of_data = self._data.get(data.digest, {"file": data.name, "runs": {}})
         entry = {
             "recipe": recipe_digest(recipe),
@@ -103,7 +106,7 @@ class Ledger:
     def charged(
         self, run: str, round_num: int, noise_multiplier: float | None, releases: Mapping[str, tuple[float, int]]
     ) -> dict | None:
-        """The ledger after one more round of training, for `write`; None if the newest round is this one or later.
+        """Return the ledger after one more training round, or None if the newest round is this one or later.
 
         Args:
           run: of `begin`.
@@ -122,26 +125,29 @@ class Ledger:
         return data
 
     def charge_bytes(self, run: str, size: int) -> None:
-        """Takes bytes of sums down, before they leave."""
+        """Record the bytes of sums before they are sent."""
         data = copy.deepcopy(self._data)
         data[self._digest_of(run)]["runs"][run]["bytes_up"] += size
         self.write(data)
 
     def rounds_of(self, run: str) -> dict[str, int]:
-        """Client -> the rounds of the run that it took part in, with noise of the site's own."""
+        """Return, for each client, the rounds of the run that it took part in with the site's own noise."""
         clients = self._data[self._digest_of(run)]["runs"][run]["clients"]
         return {client: rounds for client, (_, _, rounds) in clients.items()}
 
     def epsilon(self, digest: str) -> float:
-        """What the runs on a file of training data have spent together, with noise of the site's own."""
+        """Return the ε that the runs on a file of training data have spent together, with the site's own noise."""
         return self._epsilon(self._data[digest])
 
     def epsilon_with(self, run: str, charged: dict | None = None) -> float:
-        """The ε of a run's data: as it is, or as `charged` would make it."""
+        """Return the ε of a run's data, either as it is or after `charged`."""
         return self._epsilon((charged or self._data)[self._digest_of(run)])
 
     def lines(self, *, runs: bool = False) -> list[str]:
-        """What the ledger says, for the operator; with `runs` of each run, too."""
+        """Return what the ledger says, for the operator.
+
+        With `runs`, it also lists each run.
+        """
         lines = []
         for digest, data in self._data.items():
             private = [run for run in data["runs"].values() if run["unit"] == "example"]
@@ -182,14 +188,14 @@ class Ledger:
         return next(digest for digest, data in self._data.items() if run in data["runs"])
 
     def write(self, data: dict) -> None:
-        """Replaces what it has, whole or not at all."""
+        """Replace the file atomically."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_file(self._path, json.dumps({"version": VERSION, "data": data}).encode())
         self._data = data
 
 
 def _of_clients(runs: list[dict]) -> list[collections.Counter]:
-    """What each client released in all runs, for `composed_epsilon`.
+    """Return what each client released in all runs, for `composed_epsilon`.
 
     Where the runs' clients hold different examples, an example may be that of any client of each run: then one client
     stands for all that samples and steps as much as any of them.

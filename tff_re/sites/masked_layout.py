@@ -1,4 +1,4 @@
-"""Which computations have sums that can be masked, and as what these sums travel."""
+"""Which computations have sums that can be masked, and how these sums are encoded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tff_re.sites.sums import neutral_of
 
 
 def layouts_of(stage: SiteStage) -> list[Layout]:
-    """Of the arrays of a stage's sums, in their order."""
+    """Return the layouts of the arrays of a stage's sums, in their order."""
     return [layout for aggregation in stage.sums for layout in _layouts(aggregation)]
 
 
@@ -28,7 +28,7 @@ def _layouts(aggregation: Aggregation) -> list[Layout]:
 
 
 def require_sums(program: Program) -> None:
-    """Holds a computation to what masks can do: add.
+    """Raise an error unless the computation only adds, which is all that masks allow.
 
     Raises:
       CompositionError: updates of single clients leave sites, or two partial sums are joined in another way than by
@@ -64,7 +64,7 @@ class _Constants(dict):
 
 
 def _adds(program: Program, aggregation: Aggregation) -> bool:
-    """Whether partial sums are added: tried with numbers that floats add exactly."""
+    """Return whether partial sums are added, tested on numbers that floats add exactly."""
     scope, layouts = Scope(_Constants(program)), _layouts(aggregation)
     if any(neutral_of(aggregation, scope)):
         return False

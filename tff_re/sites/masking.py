@@ -1,4 +1,4 @@
-"""How a site masks its sums, and opens the total over all: see `tff_re.sites.masks` and docs/sites.md.
+"""How a site masks its sums and opens the total (see `tff_re.sites.masks` and docs/sites-reference.md).
 
     masked   its sums, with a mask shared with every other site and one of its own
     roster   its signature of the sites that sent theirs
@@ -27,17 +27,20 @@ from tff_re.sites.policy import Site
 
 
 class SiteMasks:
-    """Masks and opens sums of all runs of a site."""
+    """Masks and opens the sums of all runs of a site."""
 
     def __init__(self, site: Site, decisions: Decisions):
         self._site, self._decisions, self._name = site, decisions, site.options.name
 
     def check(self, run: Any, question: protocol.Masked) -> None:
-        """Before anything is computed. Raises Refused."""
+        """Check a question before anything is computed.
+
+        Raises Refused.
+        """
         self._decisions.masked(Attempts(run.store.read(FILE)), Attempt.from_question(question))
 
     def masked(self, run: Any, question: protocol.Masked, sums: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The sums as they leave, after the attempt was written down.
+        """Record the attempt and return the masked sums.
 
         Args:
           run: the site's, with `store` and `programs`.
@@ -62,7 +65,10 @@ class SiteMasks:
         return numbers
 
     def signature(self, run: Any, question: protocol.Roster) -> np.ndarray:
-        """For `RosterAnswer`. Raises Refused or Lost."""
+        """Return the signature for `RosterAnswer`.
+
+        Raises Refused or Lost.
+        """
         attempts = self._attempts(run, question)
         roster = list(question.sites)
         self._decisions.roster(attempts, roster)
@@ -71,7 +77,10 @@ class SiteMasks:
         return np.frombuffer(self._site.signing_key().sign(attempts.newest.signed_text(roster)), np.uint8)
 
     def opened(self, run: Any, question: protocol.Open) -> tuple[np.ndarray, np.ndarray]:
-        """(the key of its own mask, the keys shared with sites that are not in the roster). Raises Refused or Lost."""
+        """Return the key of the site's own mask, and the keys shared with sites outside the roster.
+
+        Raises Refused or Lost.
+        """
         attempts = self._attempts(run, question)
         attempt, roster = attempts.newest, list(question.sites)
         self._decisions.opening(attempts, roster, [row.tobytes() for row in question.signatures])
@@ -84,7 +93,7 @@ class SiteMasks:
         return np.frombuffer(bytes.fromhex(attempt.own_key), np.uint8), keys
 
     def _attempts(self, run: Any, question: protocol.Roster | protocol.Open) -> Attempts:
-        """With the attempt that is asked for as the newest one."""
+        """Return the attempts with the requested one as the newest."""
         attempts = Attempts(run.store.read(FILE))
         if attempts.newest is None or attempts.newest.number < question.attempt:
             raise Lost("it has sent no sums of this attempt")
@@ -92,7 +101,7 @@ class SiteMasks:
         return attempts
 
     def _shared(self, attempt: Attempt, sites: Sequence[str]) -> dict[str, bytes]:
-        """Other site -> the key that is shared with it in an attempt, in the order of `sites`."""
+        """Return the key shared with each other site in an attempt, in the order of `sites`."""
         private, public = mask_key(self._site.signing_key()), self._site.mask_keys()
         others = [site for site in sites if site != self._name]
         return {

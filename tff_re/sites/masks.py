@@ -37,7 +37,7 @@ _CHUNK = 1 << 18
 
 
 class NotMaskable(Exception):
-    """A site's sums cannot be masked, with one line that says why."""
+    """A site's sums cannot be masked, for a reason given in one line."""
 
 
 @dataclass(frozen=True)
@@ -59,26 +59,26 @@ class Layout:
 
     @property
     def modulus_bits(self) -> int:
-        """b: numbers are sent modulo 2^b."""
+        """Return b, where numbers are sent modulo 2^b."""
         return 64 if self.bits is None else self.bits
 
     @property
     def sent_dtype(self) -> np.dtype:
-        """Of the array that is sent."""
+        """Return the dtype of the array that is sent."""
         return np.dtype("<u4" if self.modulus_bits <= 32 else "<u8")
 
     @property
     def sent_shape(self) -> tuple[int, ...]:
-        """Of the array that is sent."""
+        """Return the shape of the array that is sent."""
         return (2, *self.shape) if self.dtype.kind == "f" else self.shape
 
     @property
     def sent_bytes(self) -> int:
-        """Of the array that is sent."""
+        """Return the bytes of the array that is sent."""
         return math.prod(self.sent_shape) * self.sent_dtype.itemsize
 
     def encoded(self, array: np.ndarray) -> np.ndarray:
-        """The array as numbers modulo 2^b, a new array.
+        """Return the array as numbers modulo 2^b, in a new array.
 
         Raises:
           NotMaskable: a number is not finite, or too large.
@@ -94,19 +94,19 @@ class Layout:
         return np.stack([whole, rest]).astype(np.int64).astype(self.sent_dtype)
 
     def decoded(self, numbers: np.ndarray) -> np.ndarray:
-        """A total of `encoded` as an array of the sums' type."""
+        """Return a total of `encoded` as an array of the sums' type."""
         if self.dtype.kind != "f":
             return numbers.astype(self.dtype)
         whole, rest = numbers.astype(np.int64)
         return (whole + rest * 2.0**-FRACTION_BITS).astype(self.dtype)
 
     def fits(self, array: np.ndarray) -> bool:
-        """Whether an array has the type and the shape of one that is sent."""
+        """Return whether an array has the type and shape of one that is sent."""
         return array.dtype == self.sent_dtype and array.shape == self.sent_shape
 
 
 def derive_pair_key(private: X25519PrivateKey, public: X25519PublicKey, names: tuple[str, str], context: str) -> bytes:
-    """The key that two sites share for one attempt, the same for both.
+    """Return the key that two sites share for one attempt, the same for both.
 
     Args:
       private: the one's.
@@ -118,7 +118,7 @@ def derive_pair_key(private: X25519PrivateKey, public: X25519PublicKey, names: t
 
 
 def derive_own_key(secret: bytes, *context: str) -> bytes:
-    """The key of a site's own mask, from a secret that nobody else has."""
+    """Return the key of a site's own mask, derived from a secret that no other party has."""
     return _derived(secret, "own", *context)
 
 
@@ -134,7 +134,7 @@ def mask(
     own_key: bytes,
     shared_keys: Mapping[str, bytes],
 ) -> None:
-    """Adds a site's masks, in place.
+    """Add a site's masks, in place.
 
     Args:
       numbers: the site's, as `Layout.encoded` gives them.
@@ -154,7 +154,7 @@ def unmask(
     own_keys: Mapping[str, bytes],
     with_lost: Mapping[str, Mapping[str, bytes]],
 ) -> None:
-    """Takes the masks off a total over some of the sites, in place.
+    """Remove the masks from a total over some of the sites, in place.
 
     Args:
       total: the sum of what these sites sent, as `added` gives it.
@@ -169,7 +169,7 @@ def unmask(
 
 
 def added(parts: Sequence[Sequence[np.ndarray]], layouts: Sequence[Layout]) -> list[np.ndarray]:
-    """The sum of what several sites sent, modulo 2^b, as a new list of arrays."""
+    """Return the sum of what several sites sent, modulo 2^b, as a new list of arrays."""
     total = [array.copy() for array in parts[0]]
     for part in parts[1:]:
         for array, other, layout in zip(total, part, layouts, strict=True):
@@ -183,7 +183,7 @@ def _largest(layout: Layout):
 
 
 def _add(numbers: Sequence[np.ndarray], layouts: Sequence[Layout], key: bytes, subtract: bool = False) -> None:
-    """Adds the stream of a key, or subtracts it, modulo 2^b, in place."""
+    """Add or subtract the stream of a key, modulo 2^b, in place."""
     stream = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor()  # a key is of one attempt: no nonce is needed
     zeros = memoryview(bytes(8 * _CHUNK))
     for array, layout in zip(numbers, layouts, strict=True):

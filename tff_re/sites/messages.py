@@ -1,4 +1,6 @@
-"""Messages between a coordinator and a site: a table of JSON and arrays, as bytes. Neither TensorFlow nor pickle.
+"""Messages between a coordinator and a site, packed as bytes: a JSON table and arrays.
+
+Neither TensorFlow nor pickle is used.
 
 A message has the form of a safetensors file, so that any reader of these shows what was sent or is kept:
 
@@ -36,19 +38,25 @@ _NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 
 
 class Malformed(Exception):
-    """Bytes that are no message; one line."""
+    """Bytes that are not a valid message, described in one line."""
 
 
 class Refused(Exception):
-    """The site does not answer; its text goes to the coordinator, so it holds nothing of the data."""
+    """The site refuses to answer.
+
+    Its text is sent to the coordinator, so it contains nothing from the data.
+    """
 
 
 class Lost(Exception):
-    """What an earlier stage or round left is not there any more."""
+    """The result of an earlier stage or round is no longer there."""
 
 
 def pack(table: Mapping[str, Any], arrays: Sequence[np.ndarray] = ()) -> bytes:
-    """A message. Raises ValueError for an array of another kind than numbers and truth values."""
+    """Pack a message.
+
+    Raises ValueError for an array that contains anything but numbers and truth values.
+    """
     text = json.dumps(table, ensure_ascii=False, allow_nan=False)
     text = _SURROGATE.sub(lambda letter: f"\\u{ord(letter[0]):04x}", text)  # no UTF-8, but texts may hold them
     head: dict[str, Any] = {"__metadata__": {"table": text}}
@@ -67,7 +75,10 @@ def pack(table: Mapping[str, Any], arrays: Sequence[np.ndarray] = ()) -> bytes:
 
 
 def unpack(message: bytes | memoryview) -> tuple[dict[str, Any], list[np.ndarray]]:
-    """(table, arrays) of a message; the arrays are read-only views of it. Raises Malformed."""
+    """Return (table, arrays) of a message.
+
+    The arrays are read-only views of it. Raises Malformed.
+    """
     message = memoryview(message)
     length = int.from_bytes(message[:8], "little")
     if len(message) < 8 or length > min(MAX_HEAD, len(message) - 8):

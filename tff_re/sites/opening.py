@@ -1,4 +1,4 @@
-"""How the coordinator opens a total of masked sums: who sent sums, what these sites sign, and their keys."""
+"""How the coordinator opens a total of masked sums, with the sites' signatures and keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tff_re.sites.program import SiteStage
 
 
 class SitesFailed(Exception):
-    """Sites that have to be left out, with the reason of each."""
+    """Sites that must be excluded, each with a reason."""
 
     def __init__(self, sites: dict[str, str]):
         super().__init__("; ".join(sites.values()))
@@ -24,26 +24,26 @@ class SitesFailed(Exception):
 
 
 class Opening:
-    """Opens totals of one run."""
+    """Opens the totals of one run."""
 
     def __init__(self, sites: Sites, run: str):
         self._sites, self._run, self._newest = sites, run, 0
         self._rosters: dict[tuple, tuple[str, ...]] = {}
 
     def next_attempt(self) -> int:
-        """A number that grows, also over restarts of the coordinator: of the clock, in milliseconds."""
+        """Return a number that grows even over restarts of the coordinator: the clock in milliseconds."""
         self._newest = max(self._newest + 1, time.time_ns() // 1_000_000)
         return self._newest
 
     def roster_of(self, sums: tuple) -> tuple[str, ...] | None:
-        """The sites over which a total of these sums was opened before, or None if none was.
+        """Return the sites over which a total of these sums was opened before, or None.
 
         Sites open no other total of them. `sums` is (purpose, split, round), as sites tell sums apart.
         """
         return self._rosters.get(sums)
 
     def fits(self, stage: SiteStage, answer: protocol.MaskedAnswer) -> bool:
-        """Whether a site's masked sums have the types and shapes of a stage's."""
+        """Return whether a site's masked sums have the types and shapes of a stage's sums."""
         layouts = layouts_of(stage)
         same_number = len(layouts) == len(answer.arrays)
         return same_number and all(layout.fits(array) for layout, array in zip(layouts, answer.arrays, strict=True))
@@ -56,7 +56,7 @@ class Opening:
         answers: Mapping[str, protocol.MaskedAnswer],
         sums: tuple,
     ) -> list[np.ndarray]:
-        """The arrays of the stage's sums over the sites that answered.
+        """Return the arrays of the stage's sums over the sites that answered.
 
         Args:
           stage: what was asked.

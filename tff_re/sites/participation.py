@@ -1,4 +1,4 @@
-"""Who takes part in the rounds of a run across sites: what happened, and not what a seed says."""
+"""Who takes part in the rounds of a run across sites, as observed and not as drawn from a seed."""
 
 from __future__ import annotations
 
@@ -16,18 +16,24 @@ class TooFewAnswers(RuntimeProblem):
 
 
 class ParticipationOfSites(Participation):
-    """Who is asked in each round, and whose answers counted: what happened, and not what a seed says.
+    """Who is asked in each round and whose answers counted, as observed and not as drawn from a seed.
 
     Of a site with several clients in a round, all count or none.
     """
 
     def __init__(self, *arguments, runtime):
-        """As `Participation`; `runtime` says what became of the clients of its latest call (`not_counted`)."""
+        """Like `Participation`.
+
+        `runtime` says what became of the clients of its latest call (`not_counted`).
+        """
         super().__init__(*arguments)
         self._runtime = runtime
 
     def of_round(self, round_num, compute, not_finite) -> Answers:
-        """See `Participation.of_round`; clients whose answers do not count keep the states that they had."""
+        """See `Participation.of_round`.
+
+        Clients whose answers do not count keep their earlier states.
+        """
         del not_finite
         done = []
         for attempt in self.attempts(round_num):

@@ -1,4 +1,6 @@
-"""A site's file, site.toml: where its data are, who its clients are, and what it allows a coordinator.
+"""A site's file, site.toml.
+
+It says where the site's data are, who its clients are, and what a coordinator may ask.
 
 What is refused by it is decided in `decisions.py`.
 """
@@ -110,7 +112,7 @@ class ClientsOptions:
 
     @property
     def part(self) -> tuple[int, int]:
-        """(number from 1, parts) of `share`; (0, 0) where it is malformed."""
+        """Return the part's number (from 1) and the number of parts of `share`, or (0, 0) if it is malformed."""
         match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", self.share)
         return (int(match[1]), int(match[2])) if match else (0, 0)
 
@@ -212,7 +214,10 @@ class SiteOptions:
 
 @attrs.frozen
 class Site:
-    """A site's file, read; paths in it are relative to its folder."""
+    """A site's file in parsed form.
+
+    Its paths are relative to its folder.
+    """
 
     options: SiteOptions
     folder: Path
@@ -220,21 +225,24 @@ class Site:
     """Of the recipes that are accepted; None: all."""
 
     def path(self, name: str) -> Path:
-        """A path of the file."""
+        """Return a path of the file."""
         return self.folder / name
 
     @property
     def socket(self) -> Path:
-        """The socket that the site answers on."""
+        """Return the socket on which the site answers."""
         return self.path(self.options.socket)
 
     @property
     def state(self) -> Path:
-        """The folder of what stays between rounds."""
+        """Return the folder of what is stored between rounds."""
         return self.path(self.options.state)
 
     def secret(self) -> bytes | None:
-        """The sites' shared secret. Raises UserError where its file is missing or too short."""
+        """Return the sites' shared secret.
+
+        Raises UserError if its file is missing or too short.
+        """
         if self.options.vocabulary.secret is None:
             return None
         path = self.path(self.options.vocabulary.secret)
@@ -244,11 +252,14 @@ class Site:
         return secret
 
     def signing_key(self) -> Ed25519PrivateKey:
-        """What this site signs with. Raises UserError where its file is missing, malformed or readable by others."""
+        """Return the site's signing key.
+
+        Raises UserError if it is missing, malformed or readable by others.
+        """
         return read_key(self.path(self.options.key))
 
     def others(self) -> dict[str, Ed25519PublicKey]:
-        """The public keys of the other sites, by name.
+        """Return the public keys of the other sites, by name.
 
         Raises:
           UserError: this site's own key is there under another name, or another one under its own.
@@ -257,7 +268,10 @@ class Site:
         return {listed: public_key(key) for listed, key in others.items()}
 
     def mask_keys(self) -> dict[str, X25519PublicKey]:
-        """The public keys of masked sums of the other sites, by name. Raises UserError as `others`."""
+        """Return the other sites' public keys of masked sums, by name.
+
+        Raises UserError like `others`.
+        """
         here = public_text(mask_key(self.signing_key()))
         others = self._others("mask_keys", self.options.mask_keys, here)
         return {listed: public_mask_key(key) for listed, key in others.items()}
@@ -274,7 +288,9 @@ class Site:
         return {listed: key for listed, key in keys.items() if listed != name}
 
     def local_recipe(self, table: dict) -> Recipe:
-        """A coordinator's recipe, as `recipe_table` gives it, with this site's files; changes the table.
+        """Return a coordinator's recipe (from `recipe_table`) with this site's files.
+
+        This changes the table.
 
         Raises:
           UserError: it is malformed, or names a file that this site has not set.
@@ -309,7 +325,10 @@ class Site:
 
 
 def read_site(path: Path) -> Site:
-    """Raises UserError with file and key for a malformed one."""
+    """Read a site's file.
+
+    Raises UserError with file and key if it is malformed.
+    """
     table = read_toml(path)
     options = structure(SiteOptions, table, section="", source=str(path))
     digests: set[str] | None = set()
@@ -322,12 +341,15 @@ def read_site(path: Path) -> Site:
 
 
 def recipe_digest(recipe: Recipe) -> str:
-    """SHA-256 of what a resolved recipe computes: without its name, its seed, its partition and the sites' own keys."""
+    """Return the SHA-256 of what a resolved recipe computes.
+
+    It ignores the recipe's name, seed and partition, and the sites' own keys.
+    """
     return table_digest(tomllib.loads(recipe.to_toml()))
 
 
 def table_digest(table: dict) -> str:
-    """See `recipe_digest`; of the table of a resolved recipe."""
+    """Return the `recipe_digest` of the table of a resolved recipe."""
     table = json.loads(json.dumps({key: value for key, value in table.items() if key not in _LEFT_OUT}))
     for key in LOCAL_KEYS:
         inner, last = _inner(table, key)
@@ -336,7 +358,10 @@ def table_digest(table: dict) -> str:
 
 
 def recipe_table(text: str) -> dict:
-    """A coordinator's recipe. Raises UserError where it is no TOML."""
+    """Read a coordinator's recipe.
+
+    Raises UserError if it is not TOML.
+    """
     try:
         return tomllib.loads(text)
     except ValueError:
@@ -344,7 +369,7 @@ def recipe_table(text: str) -> dict:
 
 
 def for_sites(recipe: Recipe) -> str:
-    """The recipe's file as sites get it: without the coordinator's files and its trackers."""
+    """Return the recipe's file as sites get it, without the coordinator's files and trackers."""
     import tomli_w
 
     table = tomllib.loads(recipe.to_toml())
@@ -357,7 +382,10 @@ def for_sites(recipe: Recipe) -> str:
 
 
 def _inner(table: dict, key: str) -> tuple[dict, str]:
-    """(the table that holds a key with dots, the key in it); an empty one where there is none."""
+    """Return the table that contains a dotted key, and the key in it.
+
+    The table is empty if there is none.
+    """
     *sections, last = key.split(".")
     for section in sections:
         table = table.get(section, {})

@@ -1,4 +1,4 @@
-"""A run's data where others hold them: what each party makes of its own, and of what all agreed upon.
+"""The data of a run across sites, as each party prepares them from its own data and the agreement.
 
 Coordinator and sites build the same `Prepared`, so that they compile the same computations. A client's examples are
 there where they are held; elsewhere a `Held` stands for them, which knows their number and nothing else. What the
@@ -29,7 +29,9 @@ from tff_re.tasks.task import SERVER, AtServer, Task
 
 
 class Held(dict):
-    """Stands for examples that lie elsewhere: arrays of zeros without memory, of the right number and form.
+    """A placeholder for examples that lie elsewhere.
+
+    It has arrays of zeros without memory, of the right number and form.
 
     Nothing can be computed with it: a model arranges it to a `Reference`.
 
@@ -45,14 +47,17 @@ class Held(dict):
 
 @dataclass(frozen=True)
 class Reference:
-    """For a client's examples as an argument of a computation: tells the site that holds them which they are."""
+    """A reference to a client's examples in the argument of a computation.
+
+    It tells the site that holds them which they are.
+    """
 
     client_id: str
     split: str
 
 
 class _Model(LocalModel):
-    """A LocalModel that names what is elsewhere."""
+    """A LocalModel that names the data held elsewhere."""
 
     def arrange(self, examples):
         if isinstance(examples, Held):
@@ -62,7 +67,9 @@ class _Model(LocalModel):
 
 @dataclass(frozen=True)
 class SitesPrepared(Prepared):
-    """The data of a run across sites; some or all examples are `Held`.
+    """The data of a run across sites.
+
+    Some or all examples are `Held`.
 
     Attributes:
       sites: of those that this party knows.
@@ -80,7 +87,7 @@ class SitesPrepared(Prepared):
         raise UserError("privacy.unit = 'group' is not for runs across sites; set it to 'example' or 'client'")
 
     def precomputed(self, model: Choice, seed: int) -> Prepared:
-        """As `Prepared.precomputed`, of the examples that are here."""
+        """Like `Prepared.precomputed`, for the examples that are here."""
         precomputed = self._model(model).precompute(model.options, self.inputs, seed)
         if precomputed is None:
             return self
@@ -103,7 +110,7 @@ class SitesPrepared(Prepared):
 
 
 def require_task(task: Choice) -> None:
-    """Raises UserError for a task that cannot be trained across sites."""
+    """Raise UserError for a task that cannot be trained across sites."""
     chosen = TASKS[task.name]
     if not chosen.across_sites:
         others = ", ".join(name for name, other in TASKS.items() if other.across_sites)
@@ -113,7 +120,7 @@ def require_task(task: Choice) -> None:
 
 @dataclass(frozen=True)
 class AgreedEncoding:
-    """How a party turns texts into arrays, from what was agreed.
+    """How a party turns texts into arrays, as agreed.
 
     Attributes:
       encoding, inputs, notes: see `Task.agreed`.
@@ -127,7 +134,7 @@ class AgreedEncoding:
 
     @classmethod
     def of(cls, task: Choice, seed: int, data_paths: DataPaths) -> AgreedEncoding:
-        """Of a recipe's task and what `Agreement.paths` says was agreed.
+        """Make the encoding of a recipe's task from what `Agreement.paths` says was agreed.
 
         `seed`: the run's, for the vectors of words that a file of vectors does not have.
         """
@@ -142,7 +149,7 @@ class AgreedEncoding:
 
     @property
     def vectors_width(self) -> int | None:
-        """Of word vectors that were read; None: the model learns its own."""
+        """Return the width of the word vectors that were read, or None if the model learns its own."""
         vectors = getattr(self.inputs, "vectors", None)
         return None if vectors is None else vectors.shape[1]
 
@@ -154,7 +161,7 @@ def prepared(
     held_here: Mapping[str, tuple[Examples | None, ...]],
     at_server: AtServer | None = None,
 ) -> SitesPrepared:
-    """The data of a run across sites.
+    """Return the data of a run across sites.
 
     Args:
       task: the recipe's.
@@ -204,7 +211,9 @@ def prepared(
 
 
 def coordinated(recipe: Recipe, data_paths: DataPaths, agreement: Agreement) -> SitesPrepared:
-    """The data as the coordinator has them: its own, and in place of the clients' their numbers.
+    """Return the data as the coordinator has them.
+
+    The clients' examples are replaced by their numbers.
 
     Raises:
       UserError, DataError: its own do not fit, are missing or malformed.

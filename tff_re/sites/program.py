@@ -1,4 +1,6 @@
-"""The stage protocol: a computation over clients as stages, each (broadcast values) -> (partial sums), at sites.
+"""The stage protocol, which computes over clients at sites in stages.
+
+Each stage maps broadcast values to partial sums.
 
 A round consists of the stages of the compiled form (`tff_re.runtime.in_process.stages`). In a stage a site gets the
 values that the server broadcasts in it, computes its clients, and answers with the sums over them, nothing else. What a
@@ -48,19 +50,25 @@ class SiteStage(Stage):
 
 @dataclass
 class Carried:
-    """What a site keeps between two stages of one call: of all clients together, and of each."""
+    """What a site stores between two stages of one call, for all clients together and for each client."""
 
     shared: dict[Name, object]
     clients: Kept
 
 
 class Program(Plan):
-    """A computation over clients for both sides. The same recipe gives the same `digest` on every machine."""
+    """A computation over clients for both sides.
+
+    The same recipe gives the same `digest` on every machine.
+    """
 
     stages: list[SiteStage]
 
     def __init__(self, computation: tff.Computation):
-        """Raises CompositionError where values of clients reach the server in another way than by sums."""
+        """Compile the program.
+
+        Raises CompositionError if clients' values reach the server in any way but sums.
+        """
         self.result_type = computation.type_signature.result
         self._sent_before: set[Name] = set()
         super().__init__(computation)
@@ -72,16 +80,19 @@ class Program(Plan):
         return program_digest(self.form)
 
     def bytes_up(self, stage: SiteStage, clients: int) -> int:
-        """What a site sends in a stage; it depends on the number of its clients where their updates are collected."""
+        """Return the bytes that a site sends in a stage.
+
+        If the updates are collected, it depends on the number of clients.
+        """
         return sum(type_bytes(aggregation.type, rows=clients) for aggregation in stage.sums)
 
     @property
     def collects(self) -> bool:
-        """Whether updates of single clients leave a site, side by side, and no sum of them."""
+        """Return whether updates of single clients leave a site side by side, instead of their sum."""
         return any(_has_rows(aggregation.type) for stage in self.stages for aggregation in stage.sums)
 
     def client_results(self) -> list[Step]:
-        """The parts of the result that stay at clients, in their order."""
+        """Return the parts of the result that stay at clients, in their order."""
         return [self.form.steps[name] for name in self.form.result if self.form.steps[name].per_client]
 
     def run_at_site(
@@ -95,7 +106,7 @@ class Program(Plan):
         threads: int,
         pool: concurrent.futures.Executor,
     ) -> tuple[list[object], Carried]:
-        """A site's part of a stage.
+        """Compute a site's part of a stage.
 
         Args:
           stage: what to compute.
@@ -122,14 +133,17 @@ class Program(Plan):
         return ClientPass(self, stage, clients, argument, after.clients, **ways).totals(scope), after
 
     def carried_arrays(self, stage: SiteStage, carried: Carried, clients: int) -> list[np.ndarray]:
-        """For `carried_of`."""
+        """Return the arrays that `carried_of` reads."""
         shared, of_clients = self._carried(stage)
         clients_values = [carried.clients.of(client) for client in range(clients)]
         values = [carried.shared[step.name] for step in shared]
         return arrays_of([*values, *(of_client[step.name] for of_client in clients_values for step in of_clients)])
 
     def carried_of(self, stage: SiteStage, arrays: Iterator[np.ndarray], clients: int) -> Carried:
-        """What was kept after a stage, of so many clients. Raises TypeError where the arrays do not fit."""
+        """Return what was stored after a stage for this number of clients.
+
+        Raises TypeError if the arrays do not fit.
+        """
         shared, of_clients = self._carried(stage)
         carried = Carried(
             {step.name: value_of(step.type_signature, arrays) for step in shared},
@@ -140,7 +154,7 @@ class Program(Plan):
         return carried
 
     def _carried(self, stage: SiteStage) -> tuple[list[Step], list[Step]]:
-        """What a site has to keep after a stage: (of what was sent, of each client)."""
+        """Return what a site must store after a stage, from what was sent and for each client."""
         index = self.stages.index(stage)
         needed = {name for later in self.stages[index + 1 :] for name in later.held} | {*self.form.result}
         sent = {step.name for earlier in self.stages[: index + 1] for step in earlier.sent}
@@ -202,12 +216,12 @@ def _at_server(type_signature: tff.Type) -> bool:
 
 
 def member(type_signature: tff.Type) -> tff.Type:
-    """A type without its placement."""
+    """Return a type without its placement."""
     return type_signature.member if isinstance(type_signature, tff.FederatedType) else type_signature
 
 
 def leaves(type_signature: tff.Type, name: str | None = None) -> Iterator[tuple[str | None, tff.TensorType]]:
-    """(the innermost name, type) of each tensor, in the order of the arrays."""
+    """Return (the innermost name, type) of each tensor, in the order of the arrays."""
     type_signature = member(type_signature)
     if isinstance(type_signature, tff.StructType):
         for inner, part in tff.structure.iter_elements(type_signature):
@@ -217,12 +231,15 @@ def leaves(type_signature: tff.Type, name: str | None = None) -> Iterator[tuple[
 
 
 def arrays_of(value) -> list[np.ndarray]:
-    """The tensors of a value, depth first, as arrays."""
+    """Return the tensors of a value, depth first, as arrays."""
     return [tensor.numpy() if hasattr(tensor, "numpy") else np.asarray(tensor) for tensor in tf.nest.flatten(value)]
 
 
 def value_of(type_signature: tff.Type, arrays: Iterator[np.ndarray]):
-    """The value of a type from its arrays. Raises TypeError where one is not of its type, or there are too few."""
+    """Return the value of a type from its arrays.
+
+    Raises TypeError if an array has the wrong type or is missing.
+    """
     type_signature = member(type_signature)
     if isinstance(type_signature, tff.StructType):
         return tuple(value_of(part, arrays) for part in type_signature.children())
@@ -238,7 +255,10 @@ def value_of(type_signature: tff.Type, arrays: Iterator[np.ndarray]):
 
 
 def merged(scope: Scope, aggregation: Aggregation, partials: Iterable[object]):
-    """The sum of the sites' sums, in their order. Without any it is the sum over no client."""
+    """Return the sum of the sites' sums, in their order.
+
+    Without any, it is the sum over an empty set of clients.
+    """
     partials = iter(partials)
     total = next(partials, None)
     if total is None:

@@ -1,4 +1,4 @@
-"""The messages between a coordinator and a site: a class for each question and its answer.
+"""The messages between a coordinator and a site, with a class for each question and each answer.
 
 What is not in these classes does not travel. Bytes are read strictly in both directions: exact types (no true for 1, no
 1.0 for 1), bounded lengths, arrays of the declared type and shape, no unknown and no missing keys. How a table and
@@ -71,14 +71,14 @@ class Question:
 
 @attrs.frozen(kw_only=True, eq=False)
 class Answer:
-    """What a site answers; `site` is its name."""
+    """What a site answers, with its name as `site`."""
 
     site: str = attrs.field(validator=SITE)
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class No(Answer):
-    """A site does not answer. One of these has the reason, a line of text.
+    """A site's refusal to answer, with the reason as a line of text in one of its fields.
 
     Attributes:
       refused: it does not do what it is asked.
@@ -96,7 +96,7 @@ class No(Answer):
 
     @property
     def reason(self) -> str:
-        """The one that is there."""
+        """Return the reason that is set."""
         return next(text for text in (self.refused, self.failed, self.lost) if text is not None)
 
 
@@ -153,7 +153,7 @@ class HelloAnswer(Answer):
 
 @attrs.frozen(kw_only=True, eq=False)
 class Hello(Question):
-    """A run begins. `recipe`: its file, as `policy.for_sites` makes it."""
+    """A run begins, with `recipe` as the file that `policy.for_sites` makes."""
 
     kind: ClassVar[str] = "hello"
     answer: ClassVar[type] = HelloAnswer
@@ -162,7 +162,7 @@ class Hello(Question):
 
 @attrs.frozen(kw_only=True, eq=False)
 class WordsAnswer(Answer):
-    """Counts of the words of a site's clients, see `tff_re.sites.words`; no field is set where a tokenizer is given.
+    """Word counts of a site's clients (see `tff_re.sites.words`), with no field set if a tokenizer is given.
 
     Attributes:
       check: by which the coordinator sees whether the sites' secrets are the same.
@@ -210,7 +210,7 @@ class Words(Question):
 
 @attrs.frozen(kw_only=True, eq=False)
 class RevealAnswer(Answer):
-    """The words of the digests that came, in their order."""
+    """The words of the requested digests, in their order."""
 
     words: tuple[str, ...] = attrs.field(validator=WORDS, repr=False)
 
@@ -292,7 +292,7 @@ class Agree(Question):
 
 @attrs.frozen(kw_only=True, eq=False)
 class StageAnswer(Answer):
-    """The sums over the clients; what they may be depends on the computation, see `tff_re.sites.sums`."""
+    """The sums over the clients, whose form depends on the computation (see `tff_re.sites.sums`)."""
 
     arrays: tuple[np.ndarray, ...] = attrs.field(**arrays())
 
@@ -354,7 +354,7 @@ class RosterAnswer(Answer):
 
 @attrs.frozen(kw_only=True, eq=False)
 class Roster(Question):
-    """Which sites sent masked sums of an attempt? A site signs one roster of an attempt."""
+    """Which sites sent masked sums of an attempt, for which a site signs only one roster?"""
 
     kind: ClassVar[str] = "roster"
     answer: ClassVar[type] = RosterAnswer
@@ -377,7 +377,7 @@ class OpenAnswer(Answer):
 
 @attrs.frozen(kw_only=True, eq=False)
 class Open(Roster):
-    """All of a roster have signed it. `signatures`: uint8 [n, 64], one of each."""
+    """All sites of a roster have signed it, and `signatures` (uint8 [n, 64]) has one from each."""
 
     kind: ClassVar[str] = "open"
     answer: ClassVar[type] = OpenAnswer
@@ -390,7 +390,7 @@ class Open(Roster):
 
 @attrs.frozen(kw_only=True, eq=False)
 class FinishAnswer(Answer):
-    """The site has forgotten what it kept for the run."""
+    """The site has deleted what it stored for the run."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -418,33 +418,33 @@ QUESTIONS = {q.kind: q for q in (Hello, Words, Reveal, Facts, Agree, Stage, Mask
 
 
 def require_unique(name: str, rows: np.ndarray) -> None:
-    """Raises ValueError where two rows of an array of bytes are the same."""
+    """Raise ValueError if two rows of an array of bytes are the same."""
     if len({row.tobytes() for row in rows}) < len(rows):
         raise ValueError(f"'{name}' must not hold the same twice")
 
 
 def to_bytes(message: Question | Answer) -> bytes:
-    """A message for the other side."""
+    """Return a message for the other side."""
     table, arrays = unstructured(message)
     return pack({"kind": message.kind, **table} if isinstance(message, Question) else table, arrays)
 
 
 def payload(message: Question | Answer) -> int:
-    """Bytes of a message's arrays."""
+    """Return the bytes of a message's arrays."""
     return sum(array.nbytes for array in unstructured(message)[1])
 
 
 def question_of(message: bytes | memoryview) -> Question:
-    """A coordinator's question. Raises Malformed, with a line that names the field."""
+    """Read a coordinator's question, or raise Malformed with a line that names the field."""
     table, arrays = unpack(message)
     kind = table.pop("kind", None)
     if not isinstance(kind, str) or kind not in QUESTIONS:
-        raise Malformed("there is no such kind of message; use the same version of tff-re everywhere")
+        raise Malformed("unknown kind of message; use the same version of tff-re everywhere")
     return structured(QUESTIONS[kind], table, arrays)
 
 
 def answer_of(question: type[Question], message: bytes | memoryview) -> Answer:
-    """A site's answer to a question of this class. Raises Malformed, with a line that names the field."""
+    """Read a site's answer to a question of this class, or raise Malformed with a line that names the field."""
     table, arrays = unpack(message)
     refuses = table.keys() & {"refused", "failed", "lost"}
     return structured(No if refuses else question.answer, table, arrays)

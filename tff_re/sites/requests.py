@@ -1,4 +1,7 @@
-"""What a coordinator asks of a run, and what it asked before; whether it is answered is in `decisions`."""
+"""The requests of a coordinator for a run, now and before.
+
+Whether a request is answered is decided in `decisions`.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,9 @@ REQUESTS = "requests.json"
 
 
 class Request:
-    """A stage request; `digest` is the SHA-256 of everything in it, in hexadecimal, `arrays` of the broadcast values.
+    """A stage request.
+
+    `digest` is the SHA-256 (hexadecimal) of everything in it, and `arrays` are the broadcast values.
 
     The other attributes are those of `protocol.Stage`.
     """
@@ -38,12 +43,12 @@ class Request:
 
     @property
     def asked_clients(self) -> dict[str, Any]:
-        """The clients and their states, as a `Record` has them."""
+        """Return the clients and their states, as a `Record` has them."""
         return {"digest": self.digest, "clients": list(self.clients), "versions": list(self.versions)}
 
 
 class Record:
-    """What a run was asked for, and how many bytes left for it; as plain values for JSON.
+    """What was requested for a run and how many bytes were sent, as plain values for JSON.
 
     Attributes:
       rounds: how many rounds of training were begun.
@@ -54,7 +59,7 @@ class Record:
     """
 
     def __init__(self, content: bytes | None = None):
-        """Of `to_json`; None: nothing was asked for."""
+        """Read `to_json`, or start without requests if it is None."""
         table = {} if content is None else json.loads(content)
         self.rounds: int = table.get("rounds", 0)
         self.newest: int = table.get("newest", 0)
@@ -63,15 +68,15 @@ class Record:
         self.evaluated: dict[str, dict[str, list[str]]] = table.get("evaluated", {})
 
     def to_json(self) -> bytes:
-        """For `Record`."""
+        """Return the table that `Record` reads."""
         return json.dumps(vars(self)).encode()
 
     def is_new_round(self, request: Request) -> bool:
-        """Whether a round of training begins."""
+        """Return whether a training round begins."""
         return request.purpose == TRAIN and str(request.round) not in self.trained
 
     def begin_round(self, request: Request, *, oldest: int) -> None:
-        """The first request of a round; rounds up to `oldest` are forgotten."""
+        """Record the first request of a round, and forget rounds up to `oldest`."""
         self.rounds, self.newest = self.rounds + 1, request.round
         self.trained = {number: asked for number, asked in self.trained.items() if int(number) > oldest}
         self.trained[str(request.round)] = {
@@ -81,14 +86,14 @@ class Record:
         }
 
     def first_of(self, request: Request) -> str | None:
-        """The digest of the round's request for stage 0 with the same clients and states; None: there was none."""
+        """Return the digest of the round's stage-0 request with the same clients and states, or None."""
         sets = self.trained.get(str(request.round), {"sets": ()})["sets"]
         wanted = (list(request.clients), list(request.versions))
         return next((asked["digest"] for asked in sets if (asked["clients"], asked["versions"]) == wanted), None)
 
 
 def groups(sets: Sequence[Collection[str]]) -> list[set[str]]:
-    """The clients of several sets, together where they are in the same sets.
+    """Group the clients of several sets so that clients in the same sets are together.
 
     Every difference, and every other linear combination, of the sums over these sets is over whole groups.
     """

@@ -29,7 +29,9 @@ from tff_re.tasks.data_paths import DataPaths
 
 
 class AcrossSites(Setup):
-    """The data are at sites, which compute their clients; also writes sites.json and took_part.csv.
+    """Data at sites, which compute for their clients.
+
+    The run also writes sites.json and took_part.csv.
 
     Args:
       engine: reaches the sites; their sums are added in its order.
@@ -105,7 +107,7 @@ def train_at_sites(
     on_line: Callable[[str], None] = lambda line: None,
     **options: Any,
 ) -> tuple[Experiment, Result]:
-    """Trains a recipe into a folder across sites.
+    """Train a recipe into a folder across sites.
 
     Args:
       engine, patience, on_line: see `AcrossSites`.
@@ -120,7 +122,7 @@ def train_at_sites(
 
 
 def _require_sites_of(folder: RunFolder, sites: Sequence[str], named: Sequence[str]) -> None:
-    """Raises UserError where other sites are named than those that a run was begun with."""
+    """Raise UserError unless the named sites are those that the run began with."""
     if more := [site for site in named if site not in sites]:
         raise UserError(
             f"{folder.path}: the run is of the sites {', '.join(sites)}, and {', '.join(more)} cannot join it; begin a "
@@ -143,7 +145,9 @@ def open_at_sites(
     last: bool = False,
     on_line: Callable[[str], None] = lambda line: None,
 ) -> Iterator[tuple[FinishedRun, SitesRuntime]]:
-    """As `open_run`, of a run across sites, which answer its evaluations from what they kept of it.
+    """Like `open_run`, for a run across sites.
+
+    The sites answer its evaluations from what they stored for it.
 
     Raises:
       UserError: there is no such run, a site of it is not reached, does not answer, or does not know the run.
@@ -151,7 +155,7 @@ def open_at_sites(
     folder = RunFolder(path)
     folder.require_run()
     if not folder.sites.exists():
-        raise UserError(f"{path}: is no run across sites; leave --sites out, and --runtime")
+        raise UserError(f"{path}: is not a run across sites; leave out --sites and --runtime")
     agreement = read_agreement(folder.sites)
     if missing := sorted(set(agreement.sites) - set(engine.sites)):
         raise UserError(

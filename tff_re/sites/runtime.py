@@ -1,4 +1,4 @@
-"""The runtime of a run across sites: the server's part is computed here, the clients' at the sites.
+"""The runtime of a run across sites, which computes the server's part here and the clients' part at the sites.
 
 The coordinator never has an example. Its set-up is in `set_up`, how it asks sites in `asking`, and a call of a
 computation over their clients in `calls`.
@@ -32,7 +32,10 @@ from tff_re.sites.transport import Engine
 
 
 class SitesRuntime(Runtime):
-    """Clients are at sites; the server's part is computed in this process."""
+    """A runtime whose clients are at sites.
+
+    The server's part is computed in this process.
+    """
 
     name = "sites"
 
@@ -44,7 +47,9 @@ class SitesRuntime(Runtime):
         patience: Patience | None = None,
         on_line: Callable[[str], None] = lambda line: None,
     ):
-        """Prepares a runtime; see `Runtime`. `agree` and `take` come before the first round.
+        """Prepare a runtime (see `Runtime`).
+
+        Call `agree` and `take` before the first round.
 
         `on_line`: see `Sites`.
         """
@@ -64,7 +69,7 @@ class SitesRuntime(Runtime):
         self._opening: Opening | None = None
 
     def take(self, agreement: Agreement, numbers: Numbers, experiment: Experiment) -> None:
-        """The run that is computed, of `agree`; asks all sites whether they compute the same.
+        """Set the run of `agree` as the one to compute, and ask all sites whether they compute the same.
 
         Raises:
           UserError: one does not.
@@ -89,7 +94,9 @@ class SitesRuntime(Runtime):
             raise UserError(str(error)) from None
 
     def take_again(self, agreement: Agreement, experiment: Experiment) -> None:
-        """A run that sites have agreed to before, to evaluate it; they compare its computation when they are asked.
+        """Set a run that sites have agreed to before, to evaluate it.
+
+        They compare its computation when they are asked.
 
         Raises:
           UserError: the evaluation cannot be taken apart.
@@ -110,7 +117,7 @@ class SitesRuntime(Runtime):
         self._purposes = {computation: purpose for purpose, computation in computations.items()}
 
     def begin_round(self, number: int) -> None:
-        """The number of the round that is computed next."""
+        """Set the number of the next round."""
         self._round, self._answered = number, (0, 0)
 
     def participation(self, usual):
@@ -123,7 +130,7 @@ class SitesRuntime(Runtime):
         return self._answered
 
     def finish(self) -> None:
-        """The run is over: sites forget what they kept for it."""
+        """End the run, so that sites delete what they stored for it."""
         lost = self.sites.still_lost(self._agreement.sites, self._agreement.run)
         there = [site for site in self._agreement.sites if site not in lost]
         answers = self.sites.ask_all(dict.fromkeys(there, protocol.Finish(run=self._agreement.run)))
@@ -142,18 +149,21 @@ class SitesRuntime(Runtime):
             program.close()
 
     def _restart(self) -> None:
-        """The round is repeated with the same seeds; sites begin it anew."""
+        """Repeat the round with the same seeds.
+
+        The sites start it anew.
+        """
 
     def _details(self) -> dict:
         return {"sites": list(self.sites.engine.sites)}
 
     def program(self, computation: tff.Computation) -> tuple[str, Program] | None:
-        """(purpose, program) of a computation over clients that was agreed upon."""
+        """Return (purpose, program) of an agreed computation over clients."""
         purpose = self._purposes.get(computation)
         return None if purpose is None else (purpose, self._programs[purpose])
 
     def call(self, purpose: str, program: Program, argument) -> object:
-        """The result of a computation over the sites' clients; see `Call`.
+        """Return the result of a computation over the sites' clients (see `Call`).
 
         Of training, `not_counted` says what became of the clients that are not in it. A line says when an evaluation is
         over fewer sites than before, or over all again.

@@ -1,4 +1,4 @@
-"""The coordinator's federated set-up: what all parties of a run know before its first round."""
+"""The coordinator's set-up of a run, which collects what all parties know before its first round."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Numbers = dict[str, np.ndarray]
 def agree(
     sites: Sites, recipe: Recipe, data_paths: DataPaths, run: str | None = None, start: WarmStart | None = None
 ) -> tuple[Agreement, Numbers, Experiment]:
-    """What all parties know before the first round, the numbers of each site's facts, and the experiment.
+    """Return the agreement, the numbers of each site's facts, and the experiment.
 
     Args:
       sites: all that take part.
@@ -110,7 +110,10 @@ def _agree(
 
 
 def _classes_of(start: WarmStart, labels: tuple[str, ...]) -> tuple[str, ...]:
-    """The classes of the run that a run starts from; UserError where a site has others."""
+    """Return the classes of the run that a run starts from.
+
+    Raises UserError if a site has others.
+    """
     if more := [name for name in labels if name not in start.form["classes"]]:
         raise UserError(
             f"cannot start from {start.run}: the sites hold classes that it does not have ({', '.join(more[:5])}); "
@@ -120,7 +123,7 @@ def _classes_of(start: WarmStart, labels: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _require_whole(shares: Sequence[tuple[int, int] | None]) -> None:
-    """Raises UserError where some sites have shares of a simulation, but not all parts take part in their order."""
+    """Raise UserError if sites have shares of a simulation, but not all parts take part in order."""
     if any(shares) and shares != [(number + 1, len(shares)) for number in range(len(shares))]:
         named = ", ".join("none" if share is None else "{}/{}".format(*share) for share in shares)
         raise UserError(
@@ -130,8 +133,11 @@ def _require_whole(shares: Sequence[tuple[int, int] | None]) -> None:
 
 
 def _union(lists: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """The classes of all: in the order of their files, where they have the same ones, else of their names, but for a
-    first one that is the first of all, as what stands for no relation."""
+    """Return the union of all sites' classes.
+
+    They are in the order of the files if all sites have the same, else sorted by name. A first class that all sites
+    share stays first, as it stands for no relation.
+    """
     if len(set(lists)) == 1:
         return lists[0]
     first = lists[0][:1] if len({names[:1] for names in lists}) == 1 else ()
@@ -139,7 +145,7 @@ def _union(lists: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def _facts(sites: Sites, run: str, names: Sequence[str]) -> tuple[Numbers, bytes]:
-    """(the numbers of each site's facts, the digests of all facts in the order of their numbers)."""
+    """Return the numbers of each site's facts, and the digests of all facts in the order of their numbers."""
     answers: dict[str, protocol.FactsAnswer] = sites.ask_every(dict.fromkeys(names, protocol.Facts(run=run)))
     require_one_secret({site: answer.check for site, answer in answers.items()})
     rows = {site: [row.tobytes() for row in answer.digests] for site, answer in answers.items()}

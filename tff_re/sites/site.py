@@ -1,4 +1,7 @@
-"""A site: answers a coordinator's messages from its own data, within what its file allows. No engine is in here."""
+"""A site, which answers a coordinator's messages from its own data within what its file allows.
+
+No engine is in here.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,10 @@ _log = logging.getLogger("tff_re.sites")
 
 @dataclass
 class _Run:
-    """A run that this site takes part in, in memory; all of it can be made again from the store."""
+    """A run that this site takes part in, in memory.
+
+    All of it can be made again from the store.
+    """
 
     recipe: Recipe
     store: RunStore
@@ -52,7 +58,7 @@ class _Run:
 
     @cached_property
     def programs(self) -> dict[str, Program]:
-        """By their purposes."""
+        """Return the programs by purpose."""
         return {
             TRAIN: Program(self.experiment.algorithm.next),
             EVALUATE: Program(self.experiment.evaluation),
@@ -86,11 +92,14 @@ class SiteService:
         }
 
     def close(self) -> None:
-        """Ends what is being computed."""
+        """Cancel the running computation."""
         self._stages.close()
 
     def answer(self, message: bytes) -> bytes:
-        """The answer to a message. Never raises for what a coordinator may have sent."""
+        """Return the answer to a message.
+
+        Never raises for anything a coordinator may have sent.
+        """
         with self._lock:
             return self._answer(message)
 
@@ -135,7 +144,7 @@ class SiteService:
     # Federated set-up
 
     def _hello(self, question: protocol.Hello) -> protocol.HelloAnswer:
-        """The recipe comes; the sizes of the clients and the classes go, if the recipe is accepted."""
+        """Receive the recipe and, if it is accepted, send the sizes of the clients and the classes."""
         store = RunStore(self._site.state, question.run)
         recipe = self._decisions.recipe(question.recipe)
         known = store.read("recipe.toml")
@@ -166,7 +175,10 @@ class SiteService:
             raise Refused(f"its data cannot be used across sites: {error}") from None
 
     def _enter(self, run: _Run, name: str) -> None:
-        """Takes the run down in the ledger; Refused where it is on other data than it was begun with."""
+        """Record the run in the ledger.
+
+        Raises Refused if it began on other data.
+        """
         clients = {client: held.train for client, held in run.data.clients.items()}
         self._decisions.begin(training_data(run.recipe, clients, run.data.data_paths.data), name, run.recipe)
 
@@ -184,12 +196,12 @@ class SiteService:
         return label or find_data_set(recipe.task.options.dataset).labels[0]
 
     def _words(self, question: protocol.Words) -> protocol.WordsAnswer:
-        """Counts of words go, see `WordsOfSite`."""
+        """Send word counts (see `WordsOfSite`)."""
         words = self._words_of(question.run)
         return protocol.WordsAnswer(site=self._options.name) if words is None else words.counted()
 
     def _reveal(self, question: protocol.Reveal) -> protocol.RevealAnswer:
-        """Digests of words come, with evidence that enough clients hold them; these words go."""
+        """Receive digests of words, with evidence that enough clients hold them, and send these words."""
         words, store = self._words_of(question.run), self._run(question.run, agreed=False).store
         if words is None:
             raise Refused("it counts no words")
@@ -200,7 +212,7 @@ class SiteService:
         return protocol.RevealAnswer(site=self._options.name, words=tuple(revealed))
 
     def _words_of(self, name: str) -> WordsOfSite | None:
-        """None where a tokenizer is given."""
+        """Return the run's words, or None if it has a tokenizer."""
         run = self._run(name, agreed=False)
         counts = run.data.word_counts()
         if counts is None:
@@ -209,7 +221,7 @@ class SiteService:
         return WordsOfSite(self._site, name, counts, run.recipe.task.options.min_clients)
 
     def _facts(self, question: protocol.Facts) -> protocol.FactsAnswer:
-        """Digests of the facts of the site's bags go, in an order that tells nothing."""
+        """Send the digests of the facts of the site's bags, in an order that reveals nothing."""
         run, secret = self._run(question.run, agreed=False), self._site.secret()
         if secret is None:
             raise Refused("bags need the sites' secret (vocabulary.secret): facts are told apart by its digests")
@@ -219,8 +231,7 @@ class SiteService:
         return protocol.FactsAnswer(site=self._options.name, check=check, digests=keyed)
 
     def _agree(self, question: protocol.Agree) -> protocol.AgreeAnswer:
-        """What all agreed upon comes, and the numbers of this site's facts among all; goes whether this site would
-        compute the same."""
+        """Receive the agreement and the numbers of this site's facts, and send whether it would compute the same."""
         run = self._run(question.run, agreed=False)
         agreement = agreement_from_json(question.agreement)
         clients = [(c.client_id, c.train, c.test, c.dev) for c in agreement.clients if c.site == self._options.name]
@@ -283,13 +294,13 @@ class SiteService:
     # Stages
 
     def _stage(self, question: protocol.Stage) -> protocol.StageAnswer:
-        """Broadcast values come, the sums over the clients go; see `StageAnswers`."""
+        """Receive broadcast values and send the sums over the clients (see `StageAnswers`)."""
         run = self._run(question.run)
         self._decisions.sums(run.recipe, masked=False)
         return protocol.StageAnswer(site=self._options.name, arrays=tuple(self._stages.answer(run, question)))
 
     def _masked(self, question: protocol.Masked) -> protocol.MaskedAnswer:
-        """Broadcast values come, the sums over the clients go masked (`SiteMasks`)."""
+        """Receive broadcast values and send the masked sums over the clients (see `SiteMasks`)."""
         run = self._run(question.run)
         self._decisions.sums(run.recipe, masked=True)
         self._masks.check(run, question)
@@ -297,24 +308,24 @@ class SiteService:
         return protocol.MaskedAnswer(site=self._options.name, arrays=tuple(masked))
 
     def _roster(self, question: protocol.Roster) -> protocol.RosterAnswer:
-        """The sites that sent masked sums come, a signature goes."""
+        """Receive the sites that sent masked sums, and send a signature."""
         signature = self._masks.signature(self._run(question.run), question)
         return protocol.RosterAnswer(site=self._options.name, signature=signature)
 
     def _open(self, question: protocol.Open) -> protocol.OpenAnswer:
-        """The signatures of these sites come, keys of masks go."""
+        """Receive the signatures of these sites, and send keys of masks."""
         own_key, shared_keys = self._masks.opened(self._run(question.run), question)
         return protocol.OpenAnswer(site=self._options.name, own_key=own_key, shared_keys=shared_keys)
 
     def _finish(self, question: protocol.Finish) -> protocol.FinishAnswer:
-        """The run is over: what was kept for it goes."""
+        """End the run and delete what was stored for it."""
         self._runs.pop(question.run, None)
         RunStore(self._site.state, question.run).forget()
         return protocol.FinishAnswer(site=self._options.name)
 
 
 def _named(question: protocol.Question | None) -> str:
-    """A question in the log."""
+    """Return how the log names a question."""
     if question is None:
         return "no question"
     named = f"run {question.run[:8]} {question.kind}"

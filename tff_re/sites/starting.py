@@ -1,4 +1,7 @@
-"""What a site checks before it answers: its files, its data, and the recipes that it allows. No line has text."""
+"""What a site checks before it answers: its files, its data, and the recipes that it allows.
+
+No line contains text from the data.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ MAX_NAMES = 12
 
 
 def start_lines(site: Site, file: Path) -> list[str]:
-    """Lines about a site for its operator: data, classes, clients by number, examples, recipes, words.
+    """Return lines about a site for its operator: data, classes, clients by number, examples, recipes, words.
 
     Args:
       site: of `file`.
@@ -60,7 +63,7 @@ def _masks(site: Site) -> Iterator[str]:
 
 
 def _files(site: Site) -> list[str]:
-    """The recipes that are allowed by their files."""
+    """Describe the recipes that are allowed by file."""
     return [name for name in site.options.allow.recipes if name != "any" and not DIGEST.fullmatch(name)]
 
 
@@ -75,7 +78,7 @@ def _recipes(site: Site) -> Iterator[str]:
 
 
 def _for_recipe(site: Site, name: str) -> Iterator[str]:
-    """The data as a run of an allowed recipe has them."""
+    """Describe the data as a run of an allowed recipe has them."""
     recipe = site.local_recipe(recipe_table(for_sites(load_recipe(str(site.path(name))))))
     Decisions(site).require_privacy(recipe)
     Decisions(site).require_masks(recipe)
@@ -88,7 +91,7 @@ def _for_recipe(site: Site, name: str) -> Iterator[str]:
 
 
 def _data(site: Site) -> Iterator[str]:
-    """The data as the data set's reader gives them, where recipes are known by their digests only."""
+    """Describe the data from the data set's reader, if recipes are known only by digest."""
     data, clients = site.options.data, site.options.clients
     data_set = find_data_set(data.dataset)
     if data_set.read is None:

@@ -1,4 +1,4 @@
-"""What a site keeps on its disk: of a run its recipe and agreement, its clients' states, the answers of a round.
+"""What a site stores on disk for a run: its recipe and agreement, client states, and answers of a round.
 
     state/runs/RUN/recipe.toml, agreement.json, requests.json, secret
     state/runs/RUN/clients/CLIENT/VERSION       a client's state after the round VERSION
@@ -27,16 +27,22 @@ RUN = re.compile("[0-9a-f]{32}")
 
 
 class RunStore:
-    """The folder of one run. OSErrors of a full disk come as they are; what was there before is still whole."""
+    """The folder of one run.
+
+    An OSError (for example of a full disk) is not caught, and earlier files stay intact.
+    """
 
     def __init__(self, state: Path, run: str):
-        """Raises ValueError for what is no run's id."""
+        """Open the folder.
+
+        Raises ValueError for an invalid run id.
+        """
         if not RUN.fullmatch(run):
             raise ValueError("a run's id has 32 hexadecimal digits")
         self.folder = state / "runs" / run
 
     def write(self, name: str, content: bytes) -> None:
-        """A file of the run."""
+        """Write a file of the run."""
         path = self.folder / name
         for folder in (self.folder.parent.parent, self.folder.parent, self.folder, *reversed(path.parents)):
             if folder.is_relative_to(self.folder.parent.parent):
@@ -44,14 +50,17 @@ class RunStore:
         replace_file(path, content)
 
     def read(self, name: str) -> bytes | None:
-        """A file of the run, or None."""
+        """Return a file of the run, or None."""
         try:
             return (self.folder / name).read_bytes()
         except FileNotFoundError:
             return None
 
     def secret(self) -> bytes:
-        """Of this site and run; no noise that is drawn from it can be told by anyone else."""
+        """Return a secret of this site and run.
+
+        Nobody else can predict noise drawn from it.
+        """
         secret = self.read("secret")
         if secret is None:
             secret = secrets.token_bytes(32)
@@ -64,7 +73,7 @@ class RunStore:
         return f"clients/{hashlib.sha256(client.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
 
     def client_state(self, client: str, version: int) -> list[np.ndarray] | None:
-        """The arrays of a client's state after a round, or None."""
+        """Return the arrays of a client's state after a round, or None."""
         message = self._message(f"{self._of_client(client)}/{version}")
         return None if message is None else message[1]
 
@@ -73,7 +82,7 @@ class RunStore:
         self.write(f"{self._of_client(client)}/{version}", pack({}, arrays))
 
     def forget_states(self, client: str, checkpoint: int, *, made_of: int, version: int) -> None:
-        """Removes a client's states that no coordinator can ask for again.
+        """Remove a client's states that a coordinator can no longer ask for.
 
         Args:
           client: its id.
@@ -91,7 +100,7 @@ class RunStore:
     # Answers, and what is kept between two stages
 
     def stage_record(self, program: str, round_num: int, stage: int) -> tuple[dict, list[np.ndarray]]:
-        """(table, arrays) kept of a stage; empty where there are none."""
+        """Return the stored (table, arrays) of a stage, or empty ones."""
         return self._message(f"kept/{program[:16]}-{round_num}-{stage}") or ({}, [])
 
     def write_stage_record(
@@ -101,13 +110,13 @@ class RunStore:
         self.write(f"kept/{program[:16]}-{round_num}-{stage}", pack(table, arrays))
 
     def forget_stage_records(self, program: str, round_num: int) -> None:
-        """Removes what was kept of other rounds of the program."""
+        """Remove what was stored for other rounds of the program."""
         for path in (self.folder / "kept").glob(f"{program[:16]}-*"):
             if path.name.split("-")[1] != str(round_num):
                 path.unlink(missing_ok=True)
 
     def forget(self) -> None:
-        """After the run."""
+        """Remove what was stored, after the run."""
         for name in ("kept", "clients"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
 

@@ -1,4 +1,7 @@
-"""From a table and arrays to an attrs class and back, strictly: exact types, no unknown and no missing keys."""
+"""Strict conversion between attrs classes and a table with arrays.
+
+Types must be exact, and no key may be unknown or missing.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ M = TypeVar("M")
 
 
 def unstructured(message) -> tuple[dict[str, Any], list[np.ndarray]]:
-    """(table, arrays) of an attrs class. Fields that are None by default are left out; an array is its number."""
+    """Return (table, arrays) of an attrs class.
+
+    Fields that are None by default are left out, and an array is replaced by its number.
+    """
     table, arrays = {}, []
     for field in attrs.fields(type(message)):
         value = getattr(message, field.name)
@@ -34,7 +40,10 @@ def unstructured(message) -> tuple[dict[str, Any], list[np.ndarray]]:
 
 
 def structured(cls: type[M], table: dict[str, Any], arrays: list[np.ndarray]) -> M:
-    """An instance of an attrs class. Raises Malformed, with a line that names the field and repeats no value."""
+    """Return an instance of an attrs class.
+
+    Raises Malformed, with a line that names the field and repeats no value.
+    """
     used = 0
     for field in attrs.fields(cls):
         if REST in field.metadata:
@@ -56,7 +65,7 @@ def structured(cls: type[M], table: dict[str, Any], arrays: list[np.ndarray]) ->
 
 
 def _first(error: ClassValidationError, prefix: str) -> str:
-    """The first of the errors of a message as one line, which names the field and repeats no value."""
+    """Return a message's first error as one line, which names the field and repeats no value."""
     with_notes, without_notes = error.group_exceptions()
     for cause in without_notes:
         if isinstance(cause, ForbiddenExtraKeysError):

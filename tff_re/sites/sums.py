@@ -1,4 +1,4 @@
-"""What a site's sums of a stage may be: checked for each site before the sums are merged.
+"""What a site's sums of a stage may be, checked for each site before the sums are merged.
 
 A sum is refused that is not of its type, not finite, too large to be merged, or beyond what the number of the site's
 clients and of their examples allows. What an entry of a sum means is declared by its name in `_RANGES`; the names are
@@ -40,7 +40,7 @@ EXACT = 1 << 24
 
 
 class BadSums(Exception):
-    """Sums that a site cannot have; one line, without the site's name."""
+    """Sums that a site cannot have, described in one line without the site's name."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ _CLIPPED = {"sums": "weight", "attended": None, "values": None}
 
 @dataclass(frozen=True)
 class Limits:
-    """Of a run: what of its recipe bounds a client's part of a sum.
+    """What a run's recipe says about the bounds of a client's part of a sum.
 
     Attributes:
       training: of the clients.
@@ -133,7 +133,7 @@ class Limits:
 
     @classmethod
     def of(cls, experiment: Experiment) -> Limits:
-        """Those of an experiment."""
+        """Return the limits of an experiment."""
         aggregation, recipe = experiment.recipe.aggregation or AggregationOptions(), experiment.recipe
         return cls(
             training=experiment.algorithm.client_work.training,
@@ -143,7 +143,7 @@ class Limits:
         )
 
     def bounds(self, sizes: Sequence[int], indices: Sequence[int], sites: int) -> Bounds:
-        """Those of one site.
+        """Return the bounds of one site.
 
         Args:
           sizes: examples of each of its clients in the call.
@@ -187,7 +187,7 @@ def _seen(training: LocalTraining, size: int) -> int:
 
 
 def checked(scope: Scope, stage: Stage, arrays: Sequence[np.ndarray], bounds: Bounds) -> list[object]:
-    """A site's sums of a stage as values.
+    """Return a site's sums of a stage as values, after checking them.
 
     Args:
       scope: of the server, for the aggregations' neutral elements.
@@ -231,7 +231,7 @@ def _value(scope: Scope, aggregation: Aggregation, remaining: Iterator[np.ndarra
 
 
 def neutral_of(aggregation: Aggregation, scope: Scope) -> list[float | int]:
-    """Of each tensor the number that adds nothing: 0 of a sum, the lowest or -inf of a maximum."""
+    """Return for each tensor the neutral number: 0 for a sum, the lowest or -inf for a maximum."""
     if aggregation.neutral is None:
         aggregation.neutral = [
             array.flat[0].item() if array.size else 0 for array in arrays_of(aggregation.zero(scope))
@@ -240,7 +240,7 @@ def neutral_of(aggregation: Aggregation, scope: Scope) -> list[float | int]:
 
 
 def _check_rows(kind: tff.TensorType, array: np.ndarray, bounds: Bounds) -> None:
-    """Of updates side by side: one for each client at the most."""
+    """Check that there is at most one update for each client."""
     if kind.shape and kind.shape[0] is None and len(array) > bounds.clients:
         raise BadSums(f"its sums have {len(array)} updates of {bounds.clients} clients")
 
@@ -283,11 +283,14 @@ def _check_range(name: str, array: np.ndarray, neutral: float | int, range_: Ran
 def _check_platforms(array: np.ndarray, neutral: int, bounds: Bounds) -> None:
     known = array[array != neutral]
     if not np.isin(known, bounds.indices).all():
-        raise BadSums(f"its sums hold a number for '{PLATFORMS}' that is no client of it")
+        raise BadSums(f"its sums hold a number for '{PLATFORMS}' that is not one of its clients")
 
 
 def _check_clipped(of_name: dict[str | None, list[np.ndarray]], bounds: Bounds) -> None:
-    """Norms within what the clipping and the weights allow; nothing where nobody counts."""
+    """Check that norms are within what clipping and weights allow.
+
+    If no client counts, the sums must be zero.
+    """
     for name, factors in _CLIPPED.items():
         if name not in of_name or not all(array.dtype.kind == "f" for array in of_name[name]):
             continue

@@ -54,7 +54,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 def engine_of(runtime: str, sites: Sequence[str] = ()) -> Engine:
-    """The engine of a runtime's name.
+    """Return the engine in a runtime's name.
 
     Args:
       runtime: `sites:NAME=SOCKET,NAME=SOCKET`, or `flower:SOCKET`, the socket of the relay.
@@ -66,7 +66,7 @@ def engine_of(runtime: str, sites: Sequence[str] = ()) -> Engine:
     kind, _, rest = runtime.partition(":")
     for name in sites:
         if not _NAME.fullmatch(name):
-            raise UserError(f"--sites: {name!r} is no site's name; give them as aachen,bonn,celle")
+            raise UserError(f"--sites: {name!r} is not a site's name; write them like aachen,bonn,celle")
     if len(set(sites)) < len(sites):
         raise UserError("--sites names a site twice; name each once")
     if kind == "flower":
@@ -90,13 +90,18 @@ def engine_of(runtime: str, sites: Sequence[str] = ()) -> Engine:
 
 
 class Engine(abc.ABC):
-    """Carries messages. `sites` are the names of those that it reaches, in their order."""
+    """Carries messages.
+
+    `sites` are the names of the sites that it reaches, in their order.
+    """
 
     sites: tuple[str, ...]
 
     @abc.abstractmethod
     def call(self, site: str, message: bytes, seconds: float) -> bytes:
-        """A site's answer. May be called from several threads at once.
+        """Return a site's answer.
+
+        This may be called from several threads at once.
 
         Raises:
           NoAnswer: there is none within so many seconds, or the connection broke.
@@ -104,7 +109,7 @@ class Engine(abc.ABC):
 
 
 class InMemory(Engine):
-    """Sites as objects of this process; for tests and notebooks."""
+    """Sites as objects of this process, for tests and notebooks."""
 
     def __init__(self, sites: Mapping[str, Callable[[bytes], bytes]]):
         self._sites, self.sites = dict(sites), tuple(sites)
@@ -115,7 +120,7 @@ class InMemory(Engine):
 
 
 class Sockets(Engine):
-    """Sites of this machine, each behind its Unix socket."""
+    """Sites of this machine, each reached over its Unix socket."""
 
     def __init__(self, paths: Mapping[str, Path]):
         self._paths, self.sites = dict(paths), tuple(paths)
@@ -127,7 +132,10 @@ class Sockets(Engine):
 
 
 class Relay(Engine):
-    """Sites behind an engine's server process, which listens on a Unix socket of this machine."""
+    """Sites that an engine's server process reaches.
+
+    It listens on a Unix socket of this machine.
+    """
 
     def __init__(self, path: Path, sites: tuple[str, ...]):
         self._path, self.sites = path, tuple(sites)
@@ -144,7 +152,7 @@ class Relay(Engine):
 
 @contextlib.contextmanager
 def connected(path: Path, what: str, seconds: float):
-    """A connection to a Unix socket; its errors as NoAnswer."""
+    """Return a connection to a Unix socket, with errors as NoAnswer."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with connection:
         try:
@@ -159,14 +167,17 @@ def connected(path: Path, what: str, seconds: float):
 
 
 def send(connection: socket.socket, message: bytes) -> None:
-    """Sends a message with its length."""
+    """Send a message with its length."""
     connection.sendall(len(message).to_bytes(8, "little"))
     if message:  # to hear that it is empty is enough for the other side, which may have hung up
         connection.sendall(message)
 
 
 def receive(connection: socket.socket) -> bytearray:
-    """Receives a message with its length. Raises EOFError where it is cut off."""
+    """Receive a message with its length.
+
+    Raises EOFError if it is cut off.
+    """
     length = int.from_bytes(_exactly(connection, 8), "little")
     if length > MAX_BYTES:
         raise EOFError
@@ -184,14 +195,14 @@ def _exactly(connection: socket.socket, length: int) -> bytearray:
 
 
 def listen(path: Path) -> socket.socket:
-    """A listening Unix socket of mode 0600.
+    """Return a listening Unix socket of mode 0600.
 
     Raises:
       RuntimeProblem: another process listens there, something else lies there, or the path is too long.
     """
     if path.exists():
         if not stat.S_ISSOCK(path.stat().st_mode):
-            raise RuntimeProblem(f"{path}: is there and is no socket; remove it, or name another one")
+            raise RuntimeProblem(f"{path}: exists and is not a socket; remove it, or choose another path")
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(1.0)
             probe.connect(str(path))
@@ -205,7 +216,7 @@ def listen(path: Path) -> socket.socket:
     except OSError as error:
         listening.close()
         reason = error.strerror or str(error)
-        raise RuntimeProblem(f"{path}: no socket can be made there ({reason}); name another one") from None
+        raise RuntimeProblem(f"{path}: cannot create a socket there ({reason}); choose another path") from None
     finally:
         os.umask(mask)
     listening.listen(16)
@@ -216,7 +227,7 @@ def listen(path: Path) -> socket.socket:
 
 
 class _Message:
-    """One that comes, and then its answer."""
+    """A message that arrives in parts, and then its answer."""
 
     def __init__(self):
         self.lock = threading.Lock()
@@ -225,7 +236,7 @@ class _Message:
 
 
 class Parts:
-    """Answers messages that come whole or in parts."""
+    """Answers messages that arrive whole or in parts."""
 
     def __init__(self, answer: Callable[[bytes], bytes]):
         self._answer = answer
@@ -233,7 +244,9 @@ class Parts:
         self._under_way: OrderedDict[bytes, _Message] = OrderedDict()
 
     def answer(self, message: bytes | bytearray) -> bytes:
-        """The answer to a message, or what goes back for a part; nothing where what came before it is not there.
+        """Return the answer to a message, or to a part of one.
+
+        The answer is empty if an earlier part is missing.
 
         A part that comes again changes nothing.
         """
@@ -269,15 +282,21 @@ class Parts:
 
 
 class Serving:
-    """Answers messages on a Unix socket of mode 0600, whole or in parts, to this user's processes alone."""
+    """Answers messages on a Unix socket of mode 0600, whole or in parts.
+
+    Only this user's processes can connect.
+    """
 
     def __init__(self, answer: Callable[[bytes], bytes], path: Path):
-        """Raises RuntimeProblem where there can be no socket."""
+        """Create the socket.
+
+        Raises RuntimeProblem if that is not possible.
+        """
         self._answer, self._path = Parts(answer).answer, path
         self._socket = listen(path)
 
     def run(self) -> None:
-        """Answers until `close`."""
+        """Answer until `close` is called."""
         while True:
             try:
                 connection, _ = self._socket.accept()
@@ -295,7 +314,7 @@ class Serving:
                 send(connection, self._answer(receive(connection)))
 
     def close(self) -> None:
-        """Ends `run`."""
+        """End `run`."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()

@@ -1,4 +1,4 @@
-"""The vocabulary of a run across sites: a site's half and the coordinator's.
+"""The vocabulary of a run across sites, with a site's half and the coordinator's half.
 
 1. A site sends a keyed digest of each word of its clients' training texts, how often the word occurs, how many of its
    clients hold it, and its signature of (run, its name, digest). The coordinator does not have the key of the digests.
@@ -40,7 +40,7 @@ Ask = Callable[[dict[str, protocol.Question]], dict[str, Any]]
 
 @dataclass(frozen=True)
 class WordCounts:
-    """Words of the clients' training texts: how often each occurs, and how many clients hold it."""
+    """Word counts of the clients' training texts: how often each word occurs, and how many clients hold it."""
 
     words: list[str]
     counts: np.ndarray
@@ -52,20 +52,22 @@ class WordCounts:
 
 
 def digests(secret: bytes, run: str, kind: str, texts: Iterable[str]) -> np.ndarray:
-    """uint8 [n, 16]: texts as sites show them to a coordinator who must not know them, keyed by the sites' secret
-    (HMAC-SHA-256); other ones in each run."""
+    """Return keyed digests of texts (uint8 [n, 16]) for a coordinator who must not know the texts.
+
+    They are HMAC-SHA-256 with the sites' secret, and differ between runs.
+    """
     messages = (f"{run} {kind} {text}".encode("utf-8", "surrogatepass") for text in texts)
     made = [hmac.digest(secret, message, "sha256")[:DIGEST_BYTES] for message in messages]
     return np.frombuffer(b"".join(made), np.uint8).reshape(len(made), DIGEST_BYTES)
 
 
 def secret_check(secret: bytes, run: str) -> str:
-    """By which the coordinator sees whether the sites' secrets are the same."""
+    """Return a value that shows the coordinator whether the sites' secrets are the same."""
     return hmac.digest(secret, run.encode(), "sha256").hex()
 
 
 def signed_content(run: str, site: str, digest: bytes) -> bytes:
-    """What a site signs: that a client of it holds the word of this digest in this run."""
+    """Return the statement that a site signs: one of its clients holds the word of this digest in this run."""
     return b"\0".join((b"tff-re: a client holds the word", run.encode(), site.encode(), digest))
 
 
@@ -76,7 +78,7 @@ class WordsOfSite:
     """What a site answers about the words of a run."""
 
     def __init__(self, site: Site, run: str, counts: WordCounts, min_clients: int):
-        """Prepares.
+        """Prepare the answers.
 
         Args:
           site: its file.
@@ -95,7 +97,7 @@ class WordsOfSite:
         self._key = site.signing_key()
 
     def counted(self) -> protocol.WordsAnswer:
-        """The answer to `words`: counts by signed digests, or of the words that enough of this site's clients hold."""
+        """Return the answer to `words`: counts by signed digest, or of words that enough clients of this site hold."""
         counts, name = self._counts, self._site.options.name
         if self._secret is None:
             enough = counts.holders >= self._min_clients
@@ -120,7 +122,7 @@ class WordsOfSite:
         )
 
     def revealed(self, question: protocol.Reveal) -> list[str]:
-        """The answer to `reveal`: the words of the digests that come, with the evidence that enough clients hold them.
+        """Return the answer to `reveal`: the words of digests that come with evidence of enough clients.
 
         Raises:
           Refused: a digest is not of a word here, a signature does not hold, or fewer clients hold a word than
@@ -151,7 +153,7 @@ class WordsOfSite:
         return words
 
     def _require_signed(self, name: str, digest: bytes, signature: bytes) -> None:
-        """Raises Refused where this other site did not sign that a client of it holds the word in this run."""
+        """Raise Refused unless this other site signed that one of its clients holds the word in this run."""
         key = self._others.get(name)
         if key is None:
             raise Refused(f"the evidence for a word is of {_plain(name)}, which its [sites] does not list")
@@ -175,7 +177,7 @@ def _plain(name: str) -> str:
 
 
 def agree_on_words(ask: Ask, run: str, sites: Sequence[str], kind: str, options) -> tuple[str, ...] | None:
-    """The vocabulary as `Vocabulary.build` would make it of all texts, but for words that no site shows.
+    """Return the vocabulary that `Vocabulary.build` would make of all texts, except for words that no site reveals.
 
     With one client a site it is the same. A site with several clients counts once at the others, so that a word which
     few sites hold may be missing.
@@ -213,13 +215,13 @@ def agree_on_words(ask: Ask, run: str, sites: Sequence[str], kind: str, options)
 
 
 def require_one_secret(checks: Mapping[str, str]) -> None:
-    """Raises UserError where the sites' `secret_check`s differ."""
+    """Raise UserError if the sites' `secret_check`s differ."""
     if len(set(checks.values())) > 1:
         raise UserError("the sites' secrets for the vocabulary differ; give all of them the same file")
 
 
 class _List:
-    """A site's signed list of words: its answer, and where a digest stands in it."""
+    """A site's signed list of words: its answer, and the index of each digest."""
 
     def __init__(self, answer: protocol.WordsAnswer):
         self.answer, self.holders = answer, answer.holders
@@ -227,7 +229,7 @@ class _List:
 
 
 def _of_keyed(ask: Ask, run: str, lists: dict[str, _List], options) -> dict[str, int]:
-    """Word -> occurrences at all sites."""
+    """Return each word's occurrences at all sites."""
     require_one_secret({site: listed.answer.check for site, listed in lists.items()})
     _require_known_keys(lists)
     keys = (
@@ -254,7 +256,7 @@ def _of_keyed(ask: Ask, run: str, lists: dict[str, _List], options) -> dict[str,
 
 
 def _request(run: str, site: str, lists: dict[str, _List], total: Mapping, min_clients: int) -> protocol.Reveal:
-    """The message to a site: the words that it may show, with the evidence of as many other sites as that needs."""
+    """Return the request to a site, with the words that it may reveal and evidence of enough other sites."""
     listed, names = lists[site], list(lists)
     wanted, rows, signers, signatures = [], [], [], []
     for digest, index in listed.index_of.items():
@@ -279,7 +281,7 @@ def _request(run: str, site: str, lists: dict[str, _List], total: Mapping, min_c
 
 
 def _require_known_keys(lists: dict[str, _List]) -> None:
-    """Raises UserError where a site does not have the key of another, whose signatures it could not check."""
+    """Raise UserError if a site lacks another site's key, because it could not check that site's signatures."""
     for site, listed in lists.items():
         for name, other in lists.items():
             known = listed.answer.others.get(name, other.answer.key if name == site else None)
@@ -292,7 +294,7 @@ def _require_known_keys(lists: dict[str, _List]) -> None:
 
 
 def _of_local(answers: Mapping[str, protocol.WordsAnswer], options) -> dict[str, int]:
-    """Word -> occurrences at the sites at which enough clients hold it."""
+    """Return each word's occurrences at the sites at which enough clients hold it."""
     counts = []
     for site, answer in answers.items():
         words = _words_of(site, answer.words, len(answer.counts))
@@ -301,14 +303,17 @@ def _of_local(answers: Mapping[str, protocol.WordsAnswer], options) -> dict[str,
 
 
 def _words_of(site: str, words: Sequence[str], count: int) -> Sequence[str]:
-    """A site's words, of that number. Raises UserError for others."""
+    """Return a site's words if their number is right.
+
+    Raises UserError otherwise.
+    """
     if len(words) != count or set(RESERVED) & set(words):
         raise UserError(f"site {site}: what it shows are not {count} words; use the same version of tff-re everywhere")
     return words
 
 
 def passing(counts: Iterable[tuple], *, min_count: int, min_clients: int) -> dict:
-    """Key -> occurrences over all sites, of those words that occur and are held often enough.
+    """Return the occurrences over all sites of those keys that occur and are held often enough.
 
     Args:
       counts: (key, occurrences, holders) of every site and word.

@@ -54,6 +54,15 @@ class HeldOut(Protocol):
     def precomputed(self, run: Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]) -> HeldOut:
         """The same examples behind a model's frozen layers; `run` applies these to arrays."""
 
+    def test_units(self, scores: Mapping[str, np.ndarray], threshold: float | None) -> np.ndarray | None:
+        """The counts of each test document that the metrics are computed from, int64 [n, k], in an order that is the
+        same for all runs on these examples; None where they are not computed from such counts.
+
+        Args:
+          scores: of each split.
+          threshold: from which on a relation is predicted; None: it was not chosen.
+        """
+
     def references(self) -> dict[str, dict[str, float]]:
         """Row of a comparison's table -> metric -> value: what the data give without any training, a ceiling or a
         trivial baseline."""

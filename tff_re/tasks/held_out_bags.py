@@ -17,7 +17,7 @@ from datasets.bags.records import BagCorpus
 from datasets.errors import DataError
 from tff_re.models.inputs import BagInput, HiddenInput, RelationInput
 from tff_re.tasks.held_out import DEV, TEST
-from tff_re.tasks.ranking_metrics import PRECISION_AT, RANKING_METRICS, curve, ranking_metrics
+from tff_re.tasks.ranking_metrics import CHANCE, RANKING_METRICS, chance_metrics, curve, ranking_metrics
 
 
 class BagsAtServer:
@@ -77,13 +77,14 @@ class BagsAtServer:
         bags = {split: dataclasses.replace(bags, arrays=run(bags.arrays)) for split, bags in self._bags.items()}
         return BagsAtServer(bags, self.corpora, self._stated)
 
+    def test_units(self, scores: Mapping[str, np.ndarray], threshold: float | None) -> None:
+        """None: a ranking is not computed from counts of bags."""
+
     def references(self) -> dict[str, dict[str, float]]:
         """See `HeldOut`: `CHANCE`, and `ORACLES` where it is known what sentences state."""
         rows: dict[str, dict[str, float]] = {CHANCE: {}}
         for split in self.splits:
-            share = float(self._true(split).mean())
-            rows[CHANCE] |= {f"{split}/auc": share, f"{split}/max_f1": 2 * share / (1 + share)}
-            rows[CHANCE] |= {f"{split}/p_at_{n}": share for n in (*PRECISION_AT, "mean")}
+            rows[CHANCE] |= {f"{split}/{name}": v for name, v in chance_metrics(self._true(split)).items()}
         for title, pool in ORACLES.items() if self._stated is not None else ():
             scores = {split: pool(*_certain(bags, self._stated)) for split, bags in self._bags.items()}
             rows[title] = self.metrics(scores)
@@ -121,8 +122,6 @@ def _mean_of_bag(scores: np.ndarray, bag: np.ndarray) -> np.ndarray:
     np.add.at(pooled, bag, scores)
     return pooled / np.bincount(bag)[:, None]
 
-
-CHANCE = "ranking by chance"
 
 ORACLES = {
     "oracle (perfect sentence classifier), best of a bag": _best_of_bag,

@@ -18,7 +18,7 @@ from datasets.documents.scoring import best_threshold, countable
 from datasets.errors import DataError
 from tff_re.models.inputs import DocumentInput
 from tff_re.tasks.held_out import DEV, TEST
-from tff_re.tasks.pair_metrics import DEFAULT_THRESHOLD, pair_metric_names, pair_metrics
+from tff_re.tasks.pair_metrics import DEFAULT_THRESHOLD, document_counts, every_pair, pair_metric_names, pair_metrics
 from tff_re.tasks.ranking_metrics import curve
 
 
@@ -94,15 +94,20 @@ class DocumentsAtServer:
             metrics.update({f"{split}/{name}": value for name, value in measured.items()})
         return metrics
 
+    def test_units(self, scores: Mapping[str, np.ndarray], threshold: float | None) -> np.ndarray | None:
+        """The counts of each test document, see `document_counts`; None where a score is not finite."""
+        documents, values = self._documents[TEST], scores[TEST]
+        if not np.isfinite(values).all():
+            return None
+        at = DEFAULT_THRESHOLD if threshold is None else threshold
+        return document_counts(values, documents.encoded.pairs, documents.gold, at)
+
     def references(self) -> dict[str, dict[str, float]]:
         """Rows of a comparison that need no training: the metrics where the relation is predicted for every pair; of
         several relations the one that the split states most."""
-        every, relations = {}, 1
+        every, what = {}, ""
         for split, documents in self._documents.items():
-            labels = documents.encoded.arrays["pair_labels"]
-            every[split], relations = np.zeros(labels.shape, np.float32), labels.shape[2]
-            every[split][..., labels.sum(axis=(0, 1)).argmax()] = 1.0
-        what = "every pair positive" if relations == 1 else "every pair the most frequent relation"
+            what, every[split] = every_pair(documents.encoded.arrays["pair_labels"])
         return {f"trivial: {what}": self._metrics_at(every, DEFAULT_THRESHOLD)}
 
     def points(self, scores: Mapping[str, np.ndarray]) -> np.ndarray | None:

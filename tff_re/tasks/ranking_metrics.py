@@ -13,6 +13,8 @@ TOP = 2000
 
 PRECISION_AT = (100, 200, 300)
 
+CHANCE = "ranking by chance"
+
 RANKING_METRICS = ("auc", "auc_2000", *(f"p_at_{n}" for n in PRECISION_AT), "p_at_mean", "max_f1")
 
 
@@ -95,6 +97,12 @@ def ranking_metrics(scores: np.ndarray, true: np.ndarray) -> dict[str, float]:
         "p_at_mean": float(np.mean(list(at.values()))),
         "max_f1": float(whole.f1.max()),
     }
+
+
+def chance_metrics(true: np.ndarray) -> dict[str, float]:
+    """What a ranking by chance has, of bool [n, R]; `auc_2000` is left out."""
+    share = float(true.mean())
+    return {"auc": share, **{f"p_at_{n}": share for n in (*PRECISION_AT, "mean")}, "max_f1": 2 * share / (1 + share)}
 
 
 def _area(recall: Sequence[float], precision: Sequence[float]) -> float:

@@ -13,7 +13,7 @@ from computations.client_work.objectives.base import Batch, Client, Objective
 
 
 class BagObjective(Objective):
-    """The model's loss of each bag's logits, the mean over the bags of a batch.
+    """The model's loss of each bag's logits, averaged over the bags of a batch.
 
     A bag's logits are those of its sentences, weighted by their shares, which sum to 1 in every bag.
     """
@@ -29,7 +29,7 @@ class BagObjective(Objective):
         return tf.reduce_mean(client.local_model.losses(labels, {"logits": logits}))
 
     def shares(self, logits: tf.Tensor, labels: tf.Tensor, bags: tf.Tensor, num_bags: tf.Tensor) -> tf.Tensor:
-        """What each sentence counts in its bag.
+        """Return how much each sentence counts in its bag.
 
         Args:
           logits: float32 [n, C], of the sentences.

@@ -39,14 +39,17 @@ class Client:
     client_state: Any = ()
 
     def label_counts(self) -> tf.Tensor:
-        """float32 [C], how many rows of each class the client has. Not for uploads: counts stay at the client."""
+        """Return float32 [C], the client's number of rows of each class.
+
+        Do not upload it, because counts stay at the client.
+        """
         classes, labels = self.local_model.num_classes, self.local_model.labels_of(self.examples)
         return tf.math.bincount(labels, minlength=classes, maxlength=classes, dtype=tf.float32)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch in a step: `rows` int32 [B] are its places among the client's examples.
+    """A batch of a step, where `rows` (int32 [B]) are its indices among the client's examples.
 
     `labels` are int32 [B], or the classes of the rows of the outputs (`LocalModel.labels_of`).
 
@@ -62,17 +65,17 @@ class Batch:
 
 
 def mean(values: tf.Tensor) -> tf.Tensor:
-    """The mean of float32 [n]; 0 of none, as a batch of documents may be without pairs."""
+    """Return the mean of float32 [n], or 0 if n is 0, since a batch of documents may have no pairs."""
     return tf.math.divide_no_nan(tf.reduce_sum(values), tf.cast(tf.size(values), tf.float32))
 
 
 def row_mean(client: Client, values: tf.Tensor) -> tf.Tensor:
-    """The mean over the rows of the outputs, float32 [N]; 0 of none, as a batch of texts may be without tokens."""
+    """Return the mean over the rows of the outputs, float32 [N], or 0 for N = 0, as for texts without tokens."""
     return tf.reduce_mean(values) if client.local_model.rows is None else mean(values)
 
 
 def output_rows(client: Client, rows: tf.Tensor) -> tf.Tensor:
-    """Places of examples, int32 [B] -> places of the rows that they make of the model's outputs, int32 [N]."""
+    """Return the indices of the output rows (int32 [N]) that examples with these indices (int32 [B]) produce."""
     if client.local_model.rows is None:
         return rows
     counts = client.local_model.row_counts(client.examples)
@@ -84,7 +87,9 @@ def output_rows(client: Client, rows: tf.Tensor) -> tf.Tensor:
 
 @dataclass(frozen=True)
 class SideChannel:
-    """What an objective sends beside the model: clients' uploads, aggregated, become the next round's `shared`.
+    """What an objective sends in addition to the model.
+
+    The clients' uploads are aggregated and become the next round's `shared`.
 
     Attributes:
       initial: (tff.learning.models.ModelWeights of tensors) -> `shared` of the first round.
@@ -98,7 +103,9 @@ class SideChannel:
 
 
 class Objective:
-    """The local loss of an algorithm. Subclasses override what they need; the rest is `CrossEntropy`.
+    """The local loss of an algorithm.
+
+    Subclasses override what they need, and the rest is `CrossEntropy`.
 
     `prepare` runs once at the start of a client's local training (label counts, representations under the global
     model), `loss` in every step, `upload` and `next_client_state` once at the end.
@@ -122,39 +129,54 @@ class Objective:
     recorded_state: tuple[str, ...] = ()
 
     def client_state_type(self, local_model: LocalModel) -> tff.Type | None:
-        """Type of what a client keeps from round to round; its leading dimensions may be None. None: nothing."""
+        """Return the type of what a client stores between rounds, or None.
+
+        Its leading dimensions may be None.
+        """
         return None
 
     def initial_client_state(self, local_model: LocalModel, examples: Mapping[str, np.ndarray]):
-        """NumPy value of `client_state_type` for a client with these examples that has not been trained yet."""
+        """Return the NumPy value of `client_state_type` for a client with these examples that is not trained yet."""
         raise TypeError(f"{type(self).__name__} keeps no client state")
 
     def prepare(self, client: Client):
-        """Tensors made once per local training, handed to the other methods."""
+        """Return tensors that are made once per local training and passed to the other methods."""
         return ()
 
     def loss(self, client: Client, prepared, batch: Batch) -> tf.Tensor:
-        """The loss to minimise, a scalar: the mean over the batch (over its rows, see `LocalModel.rows`)."""
+        """Return the loss to minimise, a scalar.
+
+        It is the mean over the batch (over its rows, see `LocalModel.rows`).
+        """
         return mean(client.local_model.losses(batch.labels, batch.outputs))
 
     def adjust_gradients(self, client: Client, prepared, gradients: Sequence[Any]) -> Sequence[Any]:
-        """Gradients as the optimizer gets them; for terms with a closed form (proximal, control variates)."""
+        """Return the gradients for the optimizer.
+
+        This is for terms with a closed form (proximal, control variates).
+        """
         return gradients
 
     def upload(self, client: Client, prepared, steps: tf.Tensor):
-        """What travels through the side channel after training."""
+        """Return what is sent through the side channel after training."""
         return ()
 
     def remembered(self, client: Client):
-        """What `remember` starts from, where the objective `remembers`."""
+        """Return the initial value for `remember`, if the objective `remembers`."""
         return ()
 
     def remember(self, client: Client, remembered, batch: Batch):
-        """`remembered` with what a step computed of its batch in passing; shapes stay as they are."""
+        """Return `remembered` with what a step computed from its batch.
+
+        Shapes stay the same.
+        """
         return remembered
 
     def next_client_state(self, client: Client, prepared, steps: tf.Tensor):
-        """The client's state after training. An objective that `remembers` is given what it remembered, too."""
+        """Return the client's state after training.
+
+        An objective that `remembers` also gets what it remembered.
+        """
         return ()
 
 

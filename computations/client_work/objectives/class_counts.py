@@ -1,4 +1,4 @@
-"""Cross-entropy of logits that are changed by how many examples of each class a client has: FedRS and FedLC."""
+"""Cross-entropy of logits that are adjusted by a client's number of examples of each class (FedRS and FedLC)."""
 
 from __future__ import annotations
 

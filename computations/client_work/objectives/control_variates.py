@@ -29,7 +29,10 @@ class ControlVariates(Objective):
     )
 
     def __init__(self, num_clients: int):
-        """`num_clients`: N, the number of all clients, sampled or not. ValueError without it."""
+        """Create the objective.
+
+        `num_clients` is N, the number of all clients, sampled or not. Raises ValueError without it.
+        """
         if num_clients is None:
             raise ValueError("num_clients must be given, the number of all clients with training examples")
         self.side_channel = SideChannel(

@@ -26,7 +26,10 @@ class SimplexClassifier(Objective):
     """
 
     def __init__(self, local_model: LocalModel, scale: float = 10.0, gamma: float = 1.0):
-        """CompositionError unless the logits are a dense, linear, trained layer of `features` of width d >= C >= 2."""
+        """Create the objective.
+
+        Raises CompositionError unless the logits are a dense, linear, trained layer of `features` of width d >= C >= 2.
+        """
         self.scale, self.gamma = scale, gamma
         self.kernel, self.bias = _classifier_indices(local_model)
         if gamma:
@@ -34,11 +37,11 @@ class SimplexClassifier(Objective):
 
     @property
     def indices(self) -> tuple[int, ...]:
-        """Indices of the fixed weights among the trainable ones: the kernel and the bias, if there is one."""
+        """Return the indices of the fixed weights among the trainable ones (the kernel, and a bias if there is one)."""
         return (self.kernel,) if self.bias is None else (self.kernel, self.bias)
 
     def start(self, weights):
-        """ModelWeights of tensors -> the same with the simplex (`simplex`) of the kernel in its place, bias zero."""
+        """Return ModelWeights of tensors with the kernel replaced by its simplex (`simplex`) and a bias of zero."""
         trainable = list(weights.trainable)
         trainable[self.kernel] = simplex(trainable[self.kernel])
         if self.bias is not None:
@@ -46,7 +49,7 @@ class SimplexClassifier(Objective):
         return type(weights)(trainable, list(weights.non_trainable))
 
     def prepare(self, client: Client) -> tf.Tensor:
-        """gamma log n_c, float32 [C]."""
+        """Return gamma log n_c, float32 [C]."""
         counts = client.label_counts()
         if not self.gamma:
             return tf.zeros_like(counts)
@@ -59,12 +62,12 @@ class SimplexClassifier(Objective):
         return row_mean(client, client.local_model.losses(batch.labels, {**batch.outputs, "logits": logits}))
 
     def adjust_gradients(self, client: Client, prepared, gradients):
-        """No gradient of the classifier, whatever the noise of private examples made of it."""
+        """Set the gradient of the classifier to zero, including the noise of private examples."""
         return [tf.zeros_like(g) if index in self.indices else g for index, g in enumerate(gradients)]
 
 
 def simplex(kernel: tf.Tensor) -> tf.Tensor:
-    """sqrt(C / (C - 1)) U (I - 1/C 1 1^T), float32 [d, C] -> [d, C].
+    """Return sqrt(C / (C - 1)) U (I - 1/C 1 1^T), float32 [d, C] -> [d, C].
 
     U are the orthonormal columns of the kernel's QR factors, R's diagonal positive: the run's seed decides on
     them. The result's columns have length one and the cosine -1/(C - 1) with each other.
@@ -76,7 +79,7 @@ def simplex(kernel: tf.Tensor) -> tf.Tensor:
 
 
 def _classifier_indices(local_model: LocalModel) -> tuple[int, int | None]:
-    """(kernel, bias or None) among the trainable weights."""
+    """Return (kernel, bias or None) among the trainable weights."""
     classes, needs = local_model.num_classes, "fedetf needs a model whose logits are a dense layer of its features"
     with tf.Graph().as_default(), zero_initialisers():
         model = local_model.build()

@@ -15,7 +15,9 @@ from computations.local_model import LocalModel, zero_initialisers
 
 
 class MajorClassifierContrast(Objective):
-    """Cross-entropy plus mu * L_con, L_con = -log softmax(h V^T)_y (Eqs. 14 and 15), both means over the batch.
+    """Cross-entropy plus mu * L_con, both as means over the batch.
+
+    L_con = -log softmax(h V^T)_y (Eqs. 14 and 15).
 
     h [B, d] is the model's `features`. V [C, d] are the clients' major classifier vectors of the last round (Eq. 12;
     the initial classifier in the first), a constant, so that L_con trains the encoder alone (Eqs. 16 and 17). A
@@ -74,7 +76,7 @@ class MajorClassifierContrast(Objective):
         return super().loss(client, prepared, batch) + self.mu * row_mean(client, contrast)
 
     def upload(self, client: Client, prepared, steps):
-        """<vectors=float32[C,d], scores=float32[C], counts=float32>; see MajorClassifierVectorsFactory."""
+        """Return <vectors=float32[C,d], scores=float32[C], counts=float32> (see MajorClassifierVectorsFactory)."""
         vectors = self._vectors(client)
         if self.vectors == "random":
             # Local training uses the seed itself and folds in 1, 2, …
@@ -90,12 +92,12 @@ class MajorClassifierContrast(Objective):
         return collections.OrderedDict(similarity=average_similarity(self._vectors(client)))
 
     def _vectors(self, client: Client) -> tf.Tensor:
-        """float32 [C, d]: a row a class of the client's classifier."""
+        """Return float32 [C, d], with a row for each class of the client's classifier."""
         return tf.transpose(client.model.trainable_variables[self._kernel])
 
 
 def average_similarity(vectors: tf.Tensor) -> tf.Tensor:
-    """Local average similarity of every class's vector to the others: float32 [C, d] -> float32 [C].
+    """Return the average similarity of each class's vector to the others: float32 [C, d] -> float32 [C].
 
     d_c = 1/(C-1) sum_{i != c} cos(V_c, V_i): Eq. 10, which prints c for i in its second factor. The cosine with a
     vector of zeros is taken as zero.
@@ -107,7 +109,7 @@ def average_similarity(vectors: tf.Tensor) -> tf.Tensor:
 
 
 def classifier_kernel(local_model: LocalModel) -> int:
-    """Place of the classifier's kernel [d, C] among the trainable weights.
+    """Return the index of the classifier's kernel [d, C] among the trainable weights.
 
     Raises:
       ValueError: where there is none of that shape.

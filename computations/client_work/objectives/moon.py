@@ -57,7 +57,7 @@ class ModelContrast(Objective):
         return collections.OrderedDict(representations=representations, trained=np.bool_(False))
 
     def prepare(self, client: Client):
-        """Directions of z_glob and z_prev, float32 [n, d] each, for the n rows of all of the client's examples."""
+        """Return the directions of z_glob and z_prev, float32 [n, d] each, for the n rows of the client's examples."""
         return collections.OrderedDict(
             globally=direction(representations(client, self.output)),
             previously=direction(client.client_state["representations"]),
@@ -84,7 +84,10 @@ class ModelContrast(Objective):
         return collections.OrderedDict(representations=current, trained=tf.constant(True))
 
     def _width(self, local_model: LocalModel) -> int:
-        """d; CompositionError for a model that does not give what is contrasted."""
+        """Return d.
+
+        Raises CompositionError for a model without the representations to contrast.
+        """
         widths = local_model.output_widths
         if self.output not in widths:
             raise CompositionError(
@@ -107,12 +110,15 @@ class LocalizedContextContrast(ModelContrast):
 
 
 def direction(vectors: tf.Tensor) -> tf.Tensor:
-    """float32 [n, d] -> rows of length one; a row of zeros stays, so that its cosine with anything is zero."""
+    """Return float32 [n, d] with rows of length one.
+
+    A row of zeros stays, so that its cosine with anything is zero.
+    """
     return tf.math.l2_normalize(vectors, axis=-1)
 
 
 def representations(client: Client, output: str) -> tf.Tensor:
-    """float32 [n, d]: an output for all of the client's examples under the model as it is now, without dropout."""
+    """Return an output for all of the client's examples under the current model, without dropout (float32 [n, d])."""
     model, examples, order = client.local_model, client.examples, None
     if model.mask is not None:  # a short document beside a long one would take as long as that
         order = tf.argsort(tf.reduce_sum(examples[model.mask], axis=-1), stable=True)

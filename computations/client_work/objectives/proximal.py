@@ -14,7 +14,7 @@ from computations.ranges import NOT_NEGATIVE
 def add_proximal_gradients(
     gradients: Sequence, variables: Sequence, global_weights: Sequence, mu: float
 ) -> list[tf.Tensor]:
-    """gradient + mu * (w - w_global) for every weight (FLCMC, Eq. 22)."""
+    """Return gradient + mu * (w - w_global) for every weight (FLCMC, Eq. 22)."""
     return [
         tf.convert_to_tensor(gradient) + mu * (variable - start)
         for gradient, variable, start in zip(gradients, variables, global_weights, strict=True)
@@ -23,7 +23,9 @@ def add_proximal_gradients(
 
 @attrs.frozen
 class Proximal(CrossEntropy):
-    """Cross-entropy plus the proximal term, whose gradient is added in closed form; with SGD this is FLCMC's PGD.
+    """Cross-entropy plus the proximal term, whose gradient is added in closed form.
+
+    With SGD this is FLCMC's PGD.
 
     `loss` is without the term, so that reported losses compare over methods.
     """

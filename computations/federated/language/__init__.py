@@ -1,5 +1,5 @@
 # ruff: noqa: F401  (the names are in core.py)
-"""The language on federated-language, which has neither TensorFlow nor an executor: both are added here.
+"""The language on federated-language, with TensorFlow and an executor added, which it lacks.
 
 conversions.py  types of TensorFlow's values and specs, and values of types.
 tensorflow.py   computations from Python functions that build a TensorFlow graph.

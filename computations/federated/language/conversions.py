@@ -1,4 +1,4 @@
-"""Types of TensorFlow's values and specs, and what values of a type look like in TensorFlow."""
+"""The types of TensorFlow's values and specs, and the TensorFlow form of values of a type."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from federated_language.common_libs import py_typecheck, structure
 
 
 def elements_of(value) -> tuple[list[tuple[str | None, object]], type | None] | None:
-    """The named members of a Python structure and its container (None: `structure.Struct`); None for other values."""
+    """Return the named members of a Python structure and its container (None for `structure.Struct`).
+
+    None for other values.
+    """
     if isinstance(value, structure.Struct):
         return structure.to_elements(value), None
     if attrs.has(type(value)):
@@ -38,7 +41,10 @@ def tensor_type(dtype: tf.DType, shape: tf.TensorShape) -> fl.TensorType:
 
 
 def tensorflow_to_type(spec) -> fl.Type | None:
-    """The type that a spec describes, where TensorFlow's specs and dtypes may stand for types."""
+    """Return the type that a spec describes.
+
+    TensorFlow's specs and dtypes may stand for types.
+    """
     if spec is None or isinstance(spec, fl.Type):
         return spec
     if isinstance(spec, tf.DType):
@@ -63,7 +69,7 @@ def _holds_tensorflow(spec) -> bool:
 
 
 def infer_type(value) -> fl.Type | None:
-    """The type of a value of Python, NumPy, TensorFlow or the language."""
+    """Return the type of a value of Python, NumPy, TensorFlow or the language."""
     if isinstance(value, fl.TypedObject):
         return value.type_signature
     if isinstance(value, tf.Tensor | tf.Variable):
@@ -79,7 +85,7 @@ def infer_type(value) -> fl.Type | None:
 
 
 def structure_from_tensor_type_tree(function: Callable[[fl.TensorType], object], type_spec: fl.Type):
-    """The Python structure of a type with `function` of each tensor type in its place."""
+    """Return the Python structure of a type with `function` applied to each tensor type."""
     if not isinstance(type_spec, fl.StructType):
         return function(type_spec)
     members = [(name, structure_from_tensor_type_tree(function, member)) for name, member in type_spec.items()]
@@ -87,7 +93,7 @@ def structure_from_tensor_type_tree(function: Callable[[fl.TensorType], object],
 
 
 def type_to_tf_structure(type_spec: fl.Type):
-    """TensorFlow's specs of the values of a type."""
+    """Return TensorFlow's specs of the values of a type."""
     return structure_from_tensor_type_tree(_spec, type_spec)
 
 
@@ -98,7 +104,7 @@ def _spec(type_spec: fl.TensorType | fl.SequenceType):
 
 
 def sequence_from_elements(elements: list, element_type: fl.Type) -> tf.data.Dataset:
-    """A `tf.data.Dataset` of a list of elements."""
+    """Return a `tf.data.Dataset` of a list of elements."""
     specs = type_to_tf_structure(element_type)
 
     def data_set(element) -> tf.data.Dataset:
@@ -120,7 +126,7 @@ def sequence_from_elements(elements: list, element_type: fl.Type) -> tf.data.Dat
 
 
 def infer_cardinalities(value, type_spec: fl.Type) -> dict:
-    """Placement -> number of participants, as the lists in an argument tell it.
+    """Return the number of participants by placement, from the lists in an argument.
 
     Raises:
       TypeError: a value with one member for each client is not a list or a tuple.
@@ -143,7 +149,7 @@ def infer_cardinalities(value, type_spec: fl.Type) -> dict:
 
 
 def tensor_names(binding) -> list[str]:
-    """The names of the tensors in a binding, depth first."""
+    """Return the names of the tensors in a binding, depth first."""
     kind = binding.WhichOneof("binding")
     if kind == "tensor":
         return [binding.tensor.tensor_name]

@@ -1,4 +1,4 @@
-"""A computation as a list of calls, with TensorFlow's graphs optimized: what runtimes read.
+"""A computation as a list of calls with optimized TensorFlow graphs, the form that runtimes read.
 
 The tree of a federated computation is a term of the lambda calculus. It is evaluated with names for values: functions
 are applied and parts of structures selected, until only calls of TensorFlow computations and of intrinsics are left,
@@ -25,17 +25,17 @@ fw = fl.framework
 
 
 def proto_of(block: fw.ComputationBuildingBlock | fl.Computation) -> pb.Computation:
-    """The serialized form of a building block or a computation."""
+    """Return the serialized form of a building block or a computation."""
     return block.to_proto()
 
 
 def unique_names(block: fw.ComputationBuildingBlock) -> fw.ComputationBuildingBlock:
-    """The block itself: `flat_block` gives each call and each argument a name of its own."""
+    """Return the block itself, because `flat_block` gives each call and each argument its own name."""
     return block
 
 
 def flat_block(computation: fl.Computation) -> fw.ComputationBuildingBlock:
-    """A computation as a list of calls, with sums, minima and maxima as aggregations."""
+    """Return a computation as a list of calls, with sums, minima and maxima as aggregations."""
     block = computation.to_building_block()
     flattening = _Flattening()
     if isinstance(block, fw.Lambda):
@@ -60,14 +60,17 @@ class _Structure:
 
 
 class _Flattening:
-    """One computation's flattening. A value is a building block without calls, a `_Function` or a `_Structure`."""
+    """The flattening of one computation.
+
+    A value is a building block without calls, a `_Function` or a `_Structure`.
+    """
 
     def __init__(self):
         self._numbers = itertools.count()
         self._calls: list[tuple[str, fw.Call]] = []  # of the function that is flattened
 
     def body(self, block: fw.ComputationBuildingBlock, names: dict) -> fw.ComputationBuildingBlock:
-        """A block with its own list of calls: of those that its result needs, so that nothing else leaves a client."""
+        """Return a block with its own list of the calls that its result needs, so that nothing else leaves a client."""
         outer, self._calls = self._calls, []
         result = self._block(self._value(block, names))
         calls, self._calls = self._calls, outer
@@ -79,7 +82,7 @@ class _Flattening:
         return fw.Block(used, result) if used else result
 
     def function(self, function: _Function) -> fw.Lambda:
-        """A function whose body is a list of calls."""
+        """Return a function whose body is a list of calls."""
         block = function.block
         if block.parameter_name is None:
             return fw.Lambda(None, None, self.body(block.result, function.names))
@@ -124,7 +127,7 @@ class _Flattening:
         return fw.Reference(name, call.type_signature)
 
     def _fold(self, value: fw.ComputationBuildingBlock, first, operation) -> fw.Reference:
-        """A `federated_aggregate` that folds clients' values by an operation on their tensors."""
+        """Return a `federated_aggregate` that folds clients' values by an operation on their tensors."""
         member = fl.Type.from_proto(value.type_signature.member.to_proto())  # without Python's containers
         zero = self._named(fw.Call(_constants(member, first).to_compiled_building_block()))
         fold = _operation(member, operation).to_compiled_building_block()
@@ -140,7 +143,7 @@ class _Flattening:
 
 
 def _names_in(block: fw.ComputationBuildingBlock) -> set[str]:
-    """The names that a block refers to."""
+    """Return the names that a block refers to."""
     names = set()
 
     def note(part: fw.ComputationBuildingBlock):
@@ -158,7 +161,7 @@ def _pack(type_spec: fl.Type, tensors: list):
 
 @functools.lru_cache(maxsize=256)
 def _constants(type_spec: fl.Type, number) -> fl.Computation:
-    """The computation of tensors filled with `number(dtype)`."""
+    """Return the computation of tensors filled with `number(dtype)`."""
 
     def fill():
         types = structure.flatten(type_spec) if isinstance(type_spec, fl.StructType) else [type_spec]
@@ -169,7 +172,7 @@ def _constants(type_spec: fl.Type, number) -> fl.Computation:
 
 @functools.lru_cache(maxsize=256)
 def _operation(type_spec: fl.Type, operation) -> fl.Computation:
-    """The computation of an operation on the tensors of two values."""
+    """Return the computation of an operation on the tensors of two values."""
 
     def combine(first, second):
         pairs = zip(structure.flatten(first), structure.flatten(second), strict=True)
@@ -199,7 +202,7 @@ _FOLDS = {
 
 
 def optimized_leaf(leaf: fw.CompiledComputation, config) -> fw.CompiledComputation:
-    """A TensorFlow computation optimized by Grappler."""
+    """Return a TensorFlow computation optimized by Grappler."""
     proto = pb.Computation()
     proto.CopyFrom(leaf.to_proto())
     message = proto.tensorflow

@@ -31,7 +31,7 @@ __all__ = ["computation"]
 
 
 class TensorFlowComputation(fw.ConcreteComputation):
-    """A computation that knows its function, so that another computation can call it while it is traced itself."""
+    """A computation that keeps its Python function, so that other computations can call it while they are traced."""
 
     def __init__(self, function, proto: pb.Computation, type_signature: fl.FunctionType):
         super().__init__(computation_proto=proto, context_stack=fw.get_context_stack(), annotated_type=type_signature)
@@ -39,7 +39,7 @@ class TensorFlowComputation(fw.ConcreteComputation):
 
 
 class _TracingContext(fw.SyncContext):
-    """What a call of a computation means while a TensorFlow computation is traced."""
+    """The meaning of a call of a computation while a TensorFlow computation is traced."""
 
     def invoke(self, comp: fl.Computation, arg):
         if not isinstance(comp, TensorFlowComputation):
@@ -54,7 +54,7 @@ class _TracingContext(fw.SyncContext):
 
 
 def _tensors(value, type_spec: fl.Type):
-    """A value with tensors as its leaves and in the Python containers of its type."""
+    """Return a value with tensors as its leaves, in the Python containers of its type."""
     if isinstance(type_spec, fl.TensorType):
         return tf.convert_to_tensor(value, tf.as_dtype(type_spec.dtype.type))
     if not isinstance(type_spec, fl.StructType):
@@ -65,7 +65,7 @@ def _tensors(value, type_spec: fl.Type):
 
 
 def _placeholders(type_spec: fl.Type) -> tuple[object, pb.TensorFlow.Binding]:
-    """A value of the type in the graph that is traced, and the names of its tensors."""
+    """Return a value of the type in the traced graph, and the names of its tensors."""
     if isinstance(type_spec, fl.TensorType):
         tensor = tf.compat.v1.placeholder(tf.as_dtype(type_spec.dtype.type), type_spec.shape)
         return tensor, _tensor_binding(tensor)
@@ -82,7 +82,7 @@ def _placeholders(type_spec: fl.Type) -> tuple[object, pb.TensorFlow.Binding]:
 
 
 def _read_off(result) -> tuple[fl.Type, pb.TensorFlow.Binding]:
-    """The type of a result in the graph that is traced, and the names of its tensors.
+    """Return the type of a result in the traced graph, and the names of its tensors.
 
     Raises TypeError for what a computation cannot return.
     """
@@ -138,7 +138,7 @@ def _recorded_variables() -> Iterator[list[tf.Variable]]:
 
 
 def _trace(function, parameter_type: fl.Type | None, unpack: bool | None, name: str | None = None, **_):
-    """The computation of a Python function; the form that `ComputationWrapper` asks for."""
+    """Return the computation of a Python function, in the form that `ComputationWrapper` requires."""
     called = fw.wrap_as_zero_or_one_arg_callable(function, parameter_type, unpack)
     with tf.Graph().as_default() as graph:
         value, binding = (None, None) if parameter_type is None else _placeholders(parameter_type)

@@ -1,5 +1,5 @@
 # ruff: noqa: F401  (the names are in __all__)
-"""Sums and means over clients, and what stands before them: clipping and zeroing of large values."""
+"""Sums and means over clients, and clipping and zeroing of large values before them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class UnweightedAggregationFactory(abc.ABC):
 
     @abc.abstractmethod
     def create(self, value_type: tff.Type) -> AggregationProcess:
-        """The process for values of a type."""
+        """Return the process for values of a type."""
 
 
 class WeightedAggregationFactory(abc.ABC):
@@ -33,7 +33,7 @@ class WeightedAggregationFactory(abc.ABC):
 
     @abc.abstractmethod
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> AggregationProcess:
-        """The process for values and weights of two types."""
+        """Return the process for values and weights of two types."""
 
 
 def _at_clients(type_spec: tff.Type) -> tff.FederatedType:
@@ -114,7 +114,7 @@ class MeanFactory(WeightedAggregationFactory):
 
 
 def clipping_factory(clipping_norm: float | EstimationProcess, inner_agg_factory):
-    """The factory with each client's value scaled to an L2 norm of at most `clipping_norm`."""
+    """Return the factory with each client's value scaled to an L2 norm of at most `clipping_norm`."""
 
     def clip(value, bound):
         clipped, norm = _clip_by_global_norm(value, bound)
@@ -124,7 +124,7 @@ def clipping_factory(clipping_norm: float | EstimationProcess, inner_agg_factory
 
 
 def zeroing_factory(zeroing_norm: float | EstimationProcess, inner_agg_factory):
-    """The factory with each client's value set to zero where one of its numbers exceeds `zeroing_norm` in size."""
+    """Return the factory that zeroes a client's value if one of its numbers is larger in size than `zeroing_norm`."""
 
     def zero(value, bound):
         norms = [tf.cast(tf.norm(part, ord=np.inf), tf.float32) for part in tf.nest.flatten(value)]
@@ -137,7 +137,10 @@ def zeroing_factory(zeroing_norm: float | EstimationProcess, inner_agg_factory):
 
 
 def _clip_by_global_norm(value, bound):
-    """The value and its norm before; as TFF divides, so that digits agree."""
+    """Return the clipped value and its norm before.
+
+    The division is TFF's, so that digits agree.
+    """
     squares = [tf.cast(tf.norm(part, ord=2) ** 2, tf.float32) for part in tf.nest.flatten(value)]
     norm = tf.math.sqrt(tf.reduce_sum(tf.stack(squares)))
 
@@ -148,7 +151,7 @@ def _clip_by_global_norm(value, bound):
 
 
 def _constant(value: float) -> EstimationProcess:
-    """The process whose estimate is always the same."""
+    """Return the process whose estimate is always the same."""
     initialize = tff.federated_computation(lambda: tff.federated_value((), tff.SERVER))
     state_type = initialize.type_signature.result
     next_fn = tff.federated_computation(lambda state, norm: state, state_type, _at_clients(np.float32))
@@ -157,7 +160,7 @@ def _constant(value: float) -> EstimationProcess:
 
 
 def _bounded(bound: float | EstimationProcess, inner_factory, change: Callable, names: tuple[str, str, str]):
-    """The factory with each client's value changed where its norm exceeds a bound.
+    """Return the factory that changes each client's value if its norm exceeds a bound.
 
     Args:
       bound: a number, or a process that estimates it from the clients' norms.

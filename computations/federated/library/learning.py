@@ -1,4 +1,4 @@
-"""The weights of a model, and how they go to clients and change at the server."""
+"""The weights of a model, how they are sent to clients, and how the server updates them."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class ModelWeights(typing.NamedTuple):
 
     @classmethod
     def from_model(cls, model) -> ModelWeights:
-        """The variables of a Keras model."""
+        """Return the variables of a Keras model."""
         return cls(model.trainable_variables, model.non_trainable_variables)
 
     def assign_weights_to(self, model) -> None:
-        """Sets the variables of a Keras model."""
+        """Set the variables of a Keras model."""
         variables = [*model.trainable_weights, *model.non_trainable_weights]
         for variable, value in zip(variables, [*self.trainable, *self.non_trainable], strict=True):
             variable.assign(value)
@@ -47,7 +47,7 @@ class DistributionProcess(MeasuredProcess):
 
 
 class FinalizerProcess(MeasuredProcess):
-    """`next: <S@SERVER, W@SERVER, U@SERVER>`, whose result is the next weights, of the type of the second argument."""
+    """A process `next: <S@SERVER, W@SERVER, U@SERVER>`, whose result is the next weights, of type W."""
 
     def __init__(self, initialize_fn: tff.Computation, next_fn: tff.Computation):
         super().__init__(initialize_fn, next_fn)
@@ -58,7 +58,7 @@ class FinalizerProcess(MeasuredProcess):
 
 
 def build_broadcast_process(value_type: tff.Type) -> DistributionProcess:
-    """The distribution that sends the value as it is."""
+    """Return the distribution that sends the value unchanged."""
     initialize = tff.federated_computation(lambda: tff.federated_value((), tff.SERVER))
 
     @tff.federated_computation(initialize.type_signature.result, tff.FederatedType(value_type, tff.SERVER))
@@ -69,7 +69,7 @@ def build_broadcast_process(value_type: tff.Type) -> DistributionProcess:
 
 
 def reject_non_finite_update(state, update) -> tuple[tf.Tensor, collections.OrderedDict]:
-    """(whether a number of the update is not finite, the measurement that says so as 0 or 1)."""
+    """Return whether a number of the update is not finite, and the same as a measurement of 0 or 1."""
     finite = [tf.reduce_all(tf.math.is_finite(part)) for part in tf.nest.flatten(update)]
     rejected = tf.logical_not(tf.reduce_all(finite)) if finite else tf.constant(False)
     return rejected, collections.OrderedDict(update_non_finite=tf.cast(rejected, tf.int32))
@@ -78,7 +78,7 @@ def reject_non_finite_update(state, update) -> tuple[tf.Tensor, collections.Orde
 def build_apply_optimizer_finalizer(
     optimizer: Optimizer, model_weights_type: tff.StructType, should_reject_update: Callable = reject_non_finite_update
 ) -> FinalizerProcess:
-    """The finalizer in which the optimizer takes the aggregated update for a gradient.
+    """Return the finalizer in which the optimizer uses the aggregated update as a gradient.
 
     A rejected update leaves weights and optimizer as they were.
     """

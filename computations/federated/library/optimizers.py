@@ -1,4 +1,4 @@
-"""Optimizers as functions of tensors: the state is a value, not variables."""
+"""Optimizers as functions of tensors, whose state is a value and not variables."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ class Optimizer(abc.ABC):
 
     @abc.abstractmethod
     def initialize(self, specs):
-        """The state before the first step, for weights of these `tf.TensorSpec`s."""
+        """Return the state before the first step, for weights of these `tf.TensorSpec`s."""
 
     @abc.abstractmethod
     def next(self, state, weights, gradients):
-        """(the next state, the next weights)."""
+        """Return (the next state, the next weights)."""
 
     def get_hparams(self, state) -> collections.OrderedDict:
-        """The hyperparameters in a state."""
+        """Return the hyperparameters in a state."""
         return collections.OrderedDict()
 
     def set_hparams(self, state, hparams):
-        """The state with other hyperparameters."""
+        """Return the state with other hyperparameters."""
         return state
 
 
 def check_same_structure(weights, others, name: str) -> None:
-    """Raises ValueError if shapes, dtypes or containers differ."""
+    """Raise ValueError if shapes, dtypes or containers differ."""
     try:
         tf.nest.assert_same_structure(weights, others)
     except (TypeError, ValueError) as error:
@@ -50,13 +50,16 @@ def _zeros(specs):
 
 
 class _TensorOptimizer(Optimizer):
-    """An optimizer with a step for each tensor; gradients of None leave it as it is."""
+    """An optimizer with a step for each tensor.
+
+    A tensor with a gradient of None stays as it is.
+    """
 
     hyperparameters: dict[str, float]
     moments: tuple[str, ...] = ()
 
     def _step(self, state, weight, gradient, *moments):
-        """(the next weight, the next moments)."""
+        """Return (the next weight, the next moments)."""
         raise NotImplementedError
 
     def next(self, state, weights, gradients):
@@ -130,10 +133,10 @@ class _Adam(_TensorOptimizer):
 
 
 def build_sgdm(learning_rate: float = 0.01, momentum: float | None = None) -> Optimizer:
-    """Stochastic gradient descent, with momentum where one is given."""
+    """Return stochastic gradient descent, with momentum if it is given."""
     return _Sgdm(learning_rate, momentum)
 
 
 def build_adam(learning_rate: float, beta_1: float = 0.9, beta_2: float = 0.999, epsilon: float = 1e-7) -> Optimizer:
-    """Adam (Kingma and Ba 2015), with ε outside of the bias correction."""
+    """Return Adam (Kingma and Ba 2015) with ε outside of the bias correction."""
     return _Adam(learning_rate, beta_1, beta_2, epsilon)

@@ -1,4 +1,4 @@
-"""Managers of what a program writes: its state in checkpoints, its metrics in CSV and TensorBoard files."""
+"""Managers that store a program's state in checkpoints, and its metrics in CSV and TensorBoard files."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _STATE_FILE, _NUMBER = "state.npz", "number"
 
 
 class ProgramStateNotFoundError(Exception):
-    """There is no state of this version."""
+    """No state of this version exists."""
 
 
 class ProgramStateExistsError(Exception):
-    """There is a state of this version already."""
+    """A state of this version already exists."""
 
 
 class FileProgramStateManager:
@@ -37,18 +37,22 @@ class FileProgramStateManager:
         keep_total: int = 5,
         keep_first: bool = True,
     ):
-        """`keep_total`: how many states stay, the newest ones and, with `keep_first`, the first; all if it is 0."""
+        """Create the manager.
+
+        `keep_total` is the number of states to keep: the newest and, with `keep_first`, the first. All are kept if it
+        is 0.
+        """
         self._folder, self._prefix = Path(root_dir), prefix
         self._keep_total, self._keep_first = keep_total, keep_first
         self._folder.mkdir(parents=True, exist_ok=True)
 
     async def get_versions(self) -> list[int] | None:
-        """The versions there are, in order; None if there are none."""
+        """Return the existing versions in order, or None if there are none."""
         names = (path.name.removeprefix(self._prefix) for path in self._folder.glob(f"{self._prefix}*"))
         return sorted(int(name) for name in names if name.isdecimal()) or None
 
     async def load(self, version: int, structure):
-        """The state of a version with NumPy arrays in the containers of `structure`.
+        """Return the state of a version with NumPy arrays in the containers of `structure`.
 
         Raises:
           ProgramStateNotFoundError: there is no such version.
@@ -65,12 +69,12 @@ class FileProgramStateManager:
         return tree.unflatten_as(structure, leaves)
 
     async def load_latest(self, structure):
-        """(state, version) of the newest version, or (None, 0)."""
+        """Return (state, version) of the newest version, or (None, 0)."""
         versions = await self.get_versions()
         return (None, 0) if versions is None else (await self.load(versions[-1], structure), versions[-1])
 
     async def save(self, program_state, version: int) -> None:
-        """Writes a state of arrays, numbers and None; older versions that need not stay are removed.
+        """Write a state of arrays, numbers and None, and remove older versions that need not be kept.
 
         Raises ProgramStateExistsError if the version is there.
         """
@@ -99,13 +103,19 @@ class FileProgramStateManager:
 
 
 class CSVSaveMode(enum.Enum):
-    """How a row gets into the file: only through a temporary file here, so that a kill leaves the old rows."""
+    """How a row is written to the file.
+
+    Here this is only through a temporary file, so that a kill leaves the old rows.
+    """
 
     WRITE = "write"
 
 
 class CSVFileReleaseManager:
-    """Writes a row for each key; releasing a key again drops its row and all later ones."""
+    """Writes a row for each key.
+
+    Releasing a key again drops its row and all later ones.
+    """
 
     def __init__(
         self,
@@ -121,7 +131,7 @@ class CSVFileReleaseManager:
             raise KeyError(f"{file_path} has no column {key_fieldname!r}")
 
     async def release(self, value: Mapping[str, object], key: int) -> None:
-        """Writes the row of a key: names and numbers."""
+        """Write the row of a key, with names and numbers."""
         names, rows = self._read()
         rows = [row for row in rows if int(row[self._key]) < key]
         rows.append({self._key: key, **{name: np.asarray(number).tolist() for name, number in value.items()}})
@@ -148,7 +158,7 @@ class TensorBoardReleaseManager:
         self._writer = tf.summary.create_file_writer(os.fspath(summary_dir))
 
     async def release(self, value: Mapping[str, object], key: int) -> None:
-        """Writes the values of a step."""
+        """Write the values of a step."""
         with self._writer.as_default():
             for name, number in value.items():
                 array = np.asarray(number)

@@ -17,7 +17,7 @@ Parameters = collections.namedtuple("Parameters", ("current_estimate", "below_es
 
 
 class PrivateQuantileEstimationProcess(EstimationProcess):
-    """Of TFF's class of this name, the process without noise."""
+    """TFF's class of this name, limited to the process without noise."""
 
     @classmethod
     def no_noise(
@@ -28,7 +28,7 @@ class PrivateQuantileEstimationProcess(EstimationProcess):
         multiplier: float = 1.0,
         increment: float = 0.0,
     ) -> EstimationProcess:
-        """The process that multiplies its estimate by exp(-learning_rate · (fraction at or below it - target)).
+        """Return the process that multiplies its estimate by exp(-learning_rate · (fraction at or below it - target)).
 
         Args:
           initial_estimate, learning_rate: positive.

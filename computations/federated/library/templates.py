@@ -1,4 +1,4 @@
-"""Processes: a state and a computation of the next one, with the types checked as TFF's templates check them."""
+"""Processes, each a state and a computation of the next state, with TFF's checks of their types."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class TemplateError(TypeError):
 
 @attrs.frozen(eq=False)
 class MeasuredProcessOutput:
-    """What `next` of a measured process gives."""
+    """The result of a measured process's `next`."""
 
     state: object
     result: object
@@ -24,7 +24,10 @@ class IterativeProcess:
     """`initialize: () -> S` and `next: <S, …> -> S` or `-> <S, …>`."""
 
     def __init__(self, initialize_fn: tff.Computation, next_fn: tff.Computation):
-        """Raises TemplateError if the result of `next_fn` or `initialize_fn` is not a state that `next_fn` takes."""
+        """Create the process.
+
+        Raises TemplateError if the result of `next_fn` or `initialize_fn` is not a state that `next_fn` takes.
+        """
         for function in (initialize_fn, next_fn):
             if not isinstance(function, tff.Computation):
                 raise TypeError(f"a process is made of computations, not of a {type(function).__name__}")
@@ -54,7 +57,7 @@ class EstimationProcess(IterativeProcess):
         self.report = report_fn
 
     def map(self, map_fn: tff.Computation) -> EstimationProcess:
-        """The process whose estimates are `map_fn` of this one's."""
+        """Return the process whose estimates are `map_fn` of this one's."""
         report = tff.federated_computation(lambda state: map_fn(self.report(state)), self.state_type)
         return EstimationProcess(self.initialize, self.next, report)
 
@@ -70,7 +73,7 @@ class MeasuredProcess(IterativeProcess):
 
 
 def check_placements(next_fn: tff.Computation, arguments: tuple, result) -> None:
-    """Raises TemplateError if arguments or results are elsewhere.
+    """Raise TemplateError if arguments or results have other placements.
 
     Args:
       next_fn: of a measured process.
@@ -96,5 +99,5 @@ class AggregationProcess(MeasuredProcess):
 
     @property
     def is_weighted(self) -> bool:
-        """Whether `next` takes weights, too."""
+        """Return whether `next` also takes weights."""
         return len(self.next.type_signature.parameter) == 3

@@ -108,6 +108,8 @@ def test_ade(tmp_path):
         "ade_entities-7/1": [("Rash", effect), ("codeine intoxication", effect), ("aspirin", drug)],
         "ade_entities-8/1": [("Rash", effect), ("aspirin", drug)],
     }
+    folder = load_entities("ade_entities", path=tmp_path / "ade", split="given")
+    assert entities_of(folder) == entities_of(corpus), "a folder stands for the only file of the data set in it"
     assert corpus.samples[1].document_id == "8" and corpus.entity_types == ("drug", "adverse effect")
     assert "1 entities that overlap a longer one left out" in corpus.notes
     message = refused(ade.read, path, nested="refuse")

@@ -97,8 +97,11 @@ def test_the_folders_of_the_release(tmp_path):
         ),
         ({"relations": (SECRET,)}, "rel/record-1.rel: line 1: is not a relation"),
         ({"relations": (f'{DRUG}||r="TrXP"||{RASH}',)}, "rel/record-1.rel: line 1: unknown relation;"),
-        ({"relations": (f'{DRUG}||r="TeRP"||{RASH}',)}, "rel/record-1.rel: line 1: argument 1 is no test"),
-        ({"relations": (f'{DRUG}||r="TrAP"||c="was" 2:2 2:2',)}, "rel/record-1.rel: line 1: argument 2 is no problem"),
+        ({"relations": (f'{DRUG}||r="TeRP"||{RASH}',)}, "rel/record-1.rel: line 1: argument 1 is not a test"),
+        (
+            {"relations": (f'{DRUG}||r="TrAP"||c="was" 2:2 2:2',)},
+            "rel/record-1.rel: line 1: argument 2 is not a problem",
+        ),
         ({"relations": (f'{DRUG}||r="TrAP"||{RASH}',) * 2}, "rel/record-1.rel: line 2: duplicate relation"),
     ],
 )

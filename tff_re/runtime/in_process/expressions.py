@@ -27,7 +27,10 @@ Expression = Callable[[Scope], object]
 
 
 class UnknownIntrinsic(RuntimeProblem):
-    """A computation uses what this runtime cannot do; `uri` is the intrinsic's name."""
+    """A computation uses an intrinsic that this runtime does not support.
+
+    `uri` is the intrinsic's name.
+    """
 
     def __init__(self, uri: str):
         known = ", ".join(sorted(["federated_aggregate", *_INTRINSICS]))
@@ -40,12 +43,18 @@ class Expressions:
     """Makes Python functions of the building blocks of one computation, and collects its leaves."""
 
     def __init__(self, parameter: str | None):
-        """`parameter` is what the blocks call the argument, whose parts stand in scopes by their places (`Name`)."""
+        """Create the compiler.
+
+        `parameter` is the blocks' name of the argument, whose parts stand in scopes by their index paths (`Name`).
+        """
         self._parameter = parameter
         self.leaves: dict[bytes, Leaf] = {}  # each TensorFlow computation once
 
     def compile(self, block: fw.ComputationBuildingBlock) -> Expression:
-        """The value of a block in a scope; raises RuntimeProblem for what this runtime cannot do."""
+        """Return a function that computes a block in a scope.
+
+        Raises RuntimeProblem for blocks that this runtime does not support.
+        """
         path = selected_path(block, self._parameter)
         if path is not None:
             return _argument(block.type_signature, path)
@@ -96,7 +105,7 @@ class Expressions:
 
 
 def _argument(type_signature: tff.Type, path: tuple[int, ...]) -> Expression:
-    """Reads a part of the argument, or puts a structure of parts together."""
+    """Read a part of the argument, or build a structure of parts."""
     if not isinstance(type_signature, tff.StructType):
         return operator.itemgetter(path)
     members = [_argument(member, (*path, i)) for i, member in enumerate(type_signature.children())]

@@ -24,7 +24,10 @@ from tff_re.runtime.in_process.values import Values
 
 @dataclass
 class Execution:
-    """One call of a computation: the server's steps in this thread, clients side by side in the pool."""
+    """One call of a computation.
+
+    The server's steps run in this thread, and clients side by side in the pool.
+    """
 
     plan: Plan
     argument: object
@@ -35,7 +38,7 @@ class Execution:
     cancelled: Cancellation
 
     def run(self, result_type: tff.Type):
-        """The result as TFF's own context gives it."""
+        """Run the call and return the result like TFF's own context."""
         server: dict[object, object] = {CANCELLATION: self.cancelled}
         with contextlib.closing(Kept(self.num_clients, frozenset(self.plan.form.result))) as store:
 
@@ -53,7 +56,7 @@ class Execution:
             return self.plan.result(part, result_type)
 
     def _argument_part(self, client: int | None, step: Step):
-        """A part of the argument; None: at the server."""
+        """Return a part of the argument, of a client or (with None) of the server."""
         value = self.argument
         for index in step.name:
             value = tff.structure.from_container(value)[index]
@@ -61,7 +64,7 @@ class Execution:
 
 
 class InProcessContext(tff.framework.SyncContext):
-    """Compiles a computation as the worker's context does, and computes it with this process's TensorFlow.
+    """Compiles a computation like the worker's context, and runs it with this process's TensorFlow.
 
     May be called from several threads at once.
     """
@@ -113,7 +116,7 @@ class InProcessContext(tff.framework.SyncContext):
                 self._running.discard(cancelled)
 
     def close(self) -> None:
-        """Ends what is being computed and frees everything."""
+        """Cancel the running computation and free everything."""
         with self._lock:
             self._closed = True
             running = list(self._running)

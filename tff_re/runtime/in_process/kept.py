@@ -1,4 +1,4 @@
-"""Values of clients that stay for a later pass: in memory up to a bound, in a temporary file beyond it."""
+"""Values of clients that are stored for a later pass, in memory up to a bound and then in a temporary file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Filed:
 
 
 class _Read(dict):
-    """A client's values by name, read when they are asked for."""
+    """A client's values by name, read when requested."""
 
     def __init__(self, store: Kept, stored: Mapping):
         self._store, self._stored = store, stored
@@ -41,17 +41,20 @@ class _Read(dict):
 
 
 class Kept:
-    """Of one call; every client has one thread at a time."""
+    """The stored values of one call, with one thread at a time for each client."""
 
     def __init__(self, num_clients: int, returned: frozenset):
-        """`returned`: names of values that the caller gets, which have to be in memory at the end."""
+        """Create the store.
+
+        `returned` names the values that the caller gets, which have to be in memory at the end.
+        """
         self._stored: list[dict] = [{} for _ in range(num_clients)]
         self._returned, self._lock = returned, threading.Lock()
         self._held = self._end = self._filed = 0
         self._file = None
 
     def of(self, client: int) -> _Read:
-        """What was added of a client."""
+        """Return what was added for a client."""
         return _Read(self, self._stored[client])
 
     def add(self, client: int, values: Mapping) -> None:
@@ -69,7 +72,7 @@ class Kept:
             self._file.close()
 
     def map(self, function, value):
-        """Over the tensors of a structure."""
+        """Map a function over the tensors of a structure."""
         return tuple(self.map(function, v) for v in value) if isinstance(value, tuple) else function(value)
 
     def _store(self, tensor):
@@ -97,7 +100,7 @@ class Kept:
         return filed
 
     def read(self, stored):
-        """The tensor."""
+        """Read the tensor."""
         if not isinstance(stored, _Filed):
             return stored
         array, done = np.empty(_size(stored), np.uint8), 0
@@ -117,7 +120,7 @@ class Kept:
 
 
 def _size(tensor: tf.Tensor | _Filed) -> int:
-    """Bytes."""
+    """Return the bytes of a value."""
     return int(np.prod(tensor.shape)) * tensor.dtype.size
 
 

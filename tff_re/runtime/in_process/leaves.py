@@ -24,14 +24,14 @@ _numbers = itertools.count()
 
 @functools.cache
 def _attributes() -> tuple:
-    """How functions are called: as TensorFlow does, but TFF's compiler has optimized their graphs already."""
+    """Return how functions are called: TensorFlow's way, with graphs that TFF's compiler has already optimized."""
     config = tf.compat.v1.ConfigProto.FromString(context.context().function_call_options.config_proto_serialized)
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     return "executor_type", "", "config_proto", config.SerializeToString()
 
 
 class Cancellation:
-    """Ends what is being computed for one call of a computation."""
+    """Cancels the running leaves of one call of a computation."""
 
     def __init__(self):
         self._managers: set[cancellation.CancellationManager] = set()
@@ -39,7 +39,7 @@ class Cancellation:
         self._reason: RuntimeProblem | None = None
 
     def cancel(self, reason: RuntimeProblem) -> None:
-        """Ends the leaves that run; no other one begins."""
+        """Stop the running leaves, and start no others."""
         with self._lock:
             self._reason = self._reason or reason
             managers = list(self._managers)
@@ -48,7 +48,10 @@ class Cancellation:
 
     @contextlib.contextmanager
     def managed(self) -> Iterator[cancellation.CancellationManager]:
-        """TensorFlow's own for one leaf: it cannot be used after an error. Raises the reason if cancelled."""
+        """Return TensorFlow's cancellation manager for one leaf, not usable after an error.
+
+        Raises the reason if cancelled.
+        """
         manager = cancellation.CancellationManager()
         with self._lock:
             self.check()
@@ -60,7 +63,7 @@ class Cancellation:
                 self._managers.discard(manager)
 
     def check(self) -> None:
-        """Raises the reason if cancelled."""
+        """Raise the reason if cancelled."""
         if self._reason is not None:
             raise self._reason
 
@@ -69,7 +72,7 @@ _CODES = {code: name for name, code in vars(tf.errors).items() if name.isupper()
 
 
 class Leaf:
-    """A TensorFlow computation, imported when it is first called and once more for each call at the same time.
+    """A TensorFlow computation, imported at its first call and once more for each concurrent call.
 
     A copy has variables, tables and library functions of its own, so that no call sees another one's; leaves without
     state have one copy.
@@ -85,7 +88,9 @@ class Leaf:
         self.copies = 0
 
     def __call__(self, cancelled: Cancellation, argument=None):
-        """The value for an argument; each call is the first one as far as the variables are concerned.
+        """Return the value for an argument.
+
+        The variables are fresh in each call.
 
         Raises ComputationFailed for TensorFlow's errors, and the reason if the call was cancelled.
         """
@@ -113,7 +118,7 @@ class Leaf:
             return self._idle.pop() if self._exclusive else self._idle[0]
 
     def close(self) -> None:
-        """Frees the copies that are not in use."""
+        """Free the copies that are not in use."""
         with self._lock:
             for copy in self._idle:
                 copy.close()
@@ -164,7 +169,7 @@ class _Copy:
 
 
 def _function(graph_def, operation: str | None, inputs: list[str], wanted: list[str], specs):
-    """A function of tensors from a graph: gives the tensors that are wanted, or runs an operation and gives True."""
+    """Return a function from a graph, which returns the requested tensors, or runs an operation and returns True."""
     nodes = [operation] if operation else [_node(name) for name in wanted]
     part = _reduced(graph_def, sorted(set(nodes)), set(map(_node, inputs)))
     needed = {_tensor(name) for node in part.node for name in node.input}
@@ -207,14 +212,17 @@ def _tensor_names(binding) -> list[str]:
 
 
 def _bound(binding, tensors: Iterator[tf.Tensor]):
-    """The value with the structure of a binding, from its tensors, depth first."""
+    """Return the value with the structure of a binding from its tensors, depth first."""
     if binding.WhichOneof("binding") == "struct":
         return tuple(_bound(element, tensors) for element in binding.struct.element)
     return next(tensors)
 
 
 def import_leaf(block: tff.framework.CompiledComputation) -> Leaf:
-    """The leaf of a compiled computation; raises RuntimeProblem if it is not a TensorFlow one."""
+    """Return the leaf of a compiled computation.
+
+    Raises RuntimeProblem if it is not TensorFlow.
+    """
     proto = tff.proto_of(block)
     kind = proto.WhichOneof("computation")
     if kind != "tensorflow":
@@ -224,7 +232,7 @@ def import_leaf(block: tff.framework.CompiledComputation) -> Leaf:
 
 @contextlib.contextmanager
 def held_python_functions() -> Iterator[None]:
-    """Keeps the Python functions (`tf.py_function`) that computations built in the block call.
+    """Hold references to the Python functions (`tf.py_function`) of computations built in the block.
 
     TensorFlow keeps them as long as the graph that they were written into, which TFF throws away once serialized.
     """
@@ -254,13 +262,15 @@ def _nodes_of(graph_def: tf.compat.v1.GraphDef) -> Iterator[tf.compat.v1.NodeDef
 
 
 def _keeps_state(graph_def: tf.compat.v1.GraphDef) -> bool:
-    """Whether a run changes what another run at the same time could see: variables, tables, queues, the positions of
-    random generators."""
+    """Return whether a run changes state that a concurrent run could see.
+
+    State is variables, tables, queues and the positions of random generators.
+    """
     return any("shared_name" in node.attr or "seed2" in node.attr for node in _nodes_of(graph_def))
 
 
 def _made_unique(graph_def: tf.compat.v1.GraphDef, suffix: str) -> tf.compat.v1.GraphDef:
-    """A copy with the suffix in the names of all its functions and of all that it shares by name.
+    """Return a copy with the suffix in the names of all its functions and shared resources.
 
     TensorFlow numbers functions in each process from zero, so two graphs may both bring a `__inference_step_12`, which
     are not the same; and two copies of a graph in one process would share their variables.
@@ -287,7 +297,7 @@ def _made_unique(graph_def: tf.compat.v1.GraphDef, suffix: str) -> tf.compat.v1.
 
 
 def _reduced(graph_def: tf.compat.v1.GraphDef, wanted: list[str], placeholders: set[str]) -> tf.compat.v1.GraphDef:
-    """The part of a graph that some nodes need, without the placeholders that a caller gives and the waiting for them.
+    """Return the part of a graph that some nodes need, without the caller's placeholders and waiting for them.
 
     In a function, other than in a session, each node with a side effect is run, needed or not.
     """

@@ -27,7 +27,7 @@ class InProcessRuntime(Runtime):
         clients: int | None = None,
         default_num_clients: int = 0,
     ):
-        """Prepares a runtime; see `Runtime`.
+        """Prepare a runtime (see `Runtime`).
 
         Args:
           log_path: as for every runtime; nothing is started here that would write to it.
@@ -47,8 +47,11 @@ class InProcessRuntime(Runtime):
         self._opened = contextlib.ExitStack()
 
     def share_cores(self) -> None:
-        """Gives an operation the threads that the round's clients leave it. TensorFlow takes that only before it
-        computes for the first time, so a program that computes before it opens the runtime calls this earlier."""
+        """Give each operation the threads that the round's clients leave it.
+
+        TensorFlow accepts this only before its first computation, so a program that computes before it opens the
+        runtime calls this earlier.
+        """
         if self._clients is None or THREADS_AN_OPERATION in os.environ:
             return
         import tensorflow as tf

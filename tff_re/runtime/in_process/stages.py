@@ -1,4 +1,4 @@
-"""A compiled computation stage by stage: the server's steps, and in each stage a pass over the clients.
+"""Stage-by-stage execution of a compiled computation: the server's steps, and a pass over the clients in each stage.
 
 This is the one executor of stages. The runtime `in-process` folds all clients of a round with it; across sites each
 site folds its own clients with it, and the coordinator computes the server's steps with it.
@@ -24,7 +24,7 @@ fw = tff.framework
 
 
 class Aggregation:
-    """One `federated_aggregate`: values of clients (each in its client's scope) folded into one at the server.
+    """One `federated_aggregate`, which folds values of clients (each in its client's scope) into one at the server.
 
     Attributes:
       type: of a sum, before `report`.
@@ -69,7 +69,9 @@ class Stage:
 
 
 class Plan:
-    """In which order a computation's steps are computed, and when a value can go; made once for a computation.
+    """The order in which a computation's steps run, and when a value can be freed.
+
+    It is made once for a computation.
 
     Attributes:
       steps: of the server, and stages.
@@ -95,7 +97,7 @@ class Plan:
         self.dropped = _last_uses(map(_uses, self.steps), at_server - {*form.result})
 
     def compute(self, step: Step, scope: Scope):
-        """The value of a step that is no part of the argument and no aggregation."""
+        """Compute a step that is neither a part of the argument nor an aggregation."""
         return self._compute[step.name](scope)
 
     def run(
@@ -104,7 +106,7 @@ class Plan:
         argument: Callable[[Step], object],
         totals: Callable[[Stage, Scope], Iterable[object]],
     ) -> None:
-        """Computes the server's steps.
+        """Run the server's steps.
 
         Args:
           server: values by the names of the steps, filled here.
@@ -122,13 +124,16 @@ class Plan:
                 server.pop(name, None)
 
     def result(self, part: Callable[[Step], object], result_type: tff.Type):
-        """The result of the parts' values, in the Python containers of `result_type`: the compiled one names none."""
+        """Return the result from its parts' values, in the Python containers of `result_type`.
+
+        The compiled type does not name these containers.
+        """
         parts = [part(self.form.steps[name]) for name in self.form.result]
         packed = tff.structure.pack_sequence_as(self.form.result_type, parts)
         return tff.types.type_to_py_container(packed, result_type)
 
     def close(self) -> None:
-        """Frees the leaves."""
+        """Free the leaves."""
         for leaf in self.expressions.leaves.values():
             leaf.close()
 
@@ -159,7 +164,7 @@ def _uses(step: Step | Stage) -> list[Name]:
 
 
 def _last_uses(uses: Iterable[list[Name]], candidates: set[Name]) -> list[list[Name]]:
-    """For each step's uses, those of the candidates that no later step uses."""
+    """Return, for each step's uses, the candidates that no later step uses."""
     uses = list(uses)
     last = {name: index for index, names in enumerate(uses) for name in names if name in candidates}
     dropped: list[list[Name]] = [[] for _ in uses]
@@ -191,7 +196,9 @@ class ClientPass:
     _brought: dict[int, list] = field(default_factory=dict)
 
     def totals(self, scope: Scope) -> list[object]:
-        """The sums over the clients, folded in their order, not reported; `scope` has what clients read of the server.
+        """Return the sums over the clients, folded in their order, before the report step.
+
+        `scope` has what clients read from the server.
 
         Raises:
           ComputationFailed: a leaf failed at a client, which the message names; the others are cancelled.

@@ -1,4 +1,4 @@
-"""Converts what a caller of a computation has (NumPy, Python containers, data sets) and what leaves take."""
+"""Converts between a caller's values (NumPy, Python containers, data sets) and the leaves' values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ class Values:
         self._lent: dict[int, tuple[weakref.ref, tf.Tensor]] = {}
 
     def take(self, value, type_spec: tff.Type):
-        """A caller's value as one for leaves; raises TypeError if it is not of the type."""
+        """Return a caller's value as one for leaves.
+
+        Raises TypeError if it has the wrong type.
+        """
         if isinstance(type_spec, tff.FederatedType):
             return self.take(value, type_spec.member)
         if isinstance(type_spec, tff.StructType):
@@ -39,7 +42,7 @@ class Values:
         raise TypeError(f"a value of type {type_spec} cannot be an argument")
 
     def give(self, value, type_spec: tff.Type):
-        """A value of leaves as TFF's own context gives it, structures as `tff.structure.Struct`."""
+        """Return a value of leaves like TFF's own context, with structures as `tff.structure.Struct`."""
         if isinstance(type_spec, tff.FederatedType):
             return self.give(value, type_spec.member)
         if isinstance(type_spec, tff.StructType):

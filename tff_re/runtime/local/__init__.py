@@ -1,1 +1,1 @@
-"""TFF's C++ worker on this machine, started, watched and stopped by us."""
+"""TFF's C++ worker on this machine, which we start, watch and stop."""

@@ -1,4 +1,7 @@
-"""Channels to the worker, and whether it answers. Imports gRPC, but neither TensorFlow nor TFF."""
+"""Channels to the worker, and a check that it answers.
+
+Imports gRPC, but neither TensorFlow nor TFF.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ _SILENCE = "no answer"
 
 
 def why_no_answer(channel: grpc.Channel, seconds: float) -> str | None:
-    """None if a worker answers a question within `seconds`, else what happened instead."""
+    """Return None if a worker answers a question within `seconds`, else what happened instead."""
     try:
         channel.unary_unary(_NOTHING_TO_DO)(b"", timeout=seconds)
     except grpc.RpcError as error:
@@ -34,7 +37,7 @@ def why_no_answer(channel: grpc.Channel, seconds: float) -> str | None:
 
 
 def connect(address: str, seconds: float) -> grpc.Channel | str:
-    """A channel to a worker that answers within `seconds`, else what happened instead.
+    """Return a channel to a worker that answers within `seconds`, else what happened instead.
 
     Every attempt is a channel of its own: one that could not connect waits for up to 20 s before it tries again.
     """

@@ -1,4 +1,4 @@
-"""A network namespace for this process alone, so that no other one reaches a program that listens on all interfaces."""
+"""A network namespace for this process, so that no other reaches a program that listens on all interfaces."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ENTERED = "entered"
 
 
 def enter_private_network() -> str | None:
-    """Moves this process, and all that it starts from now on, into a network namespace with a loopback and no more.
+    """Move this process, and all that it starts from now on, into a network namespace with only a loopback device.
 
     Sockets that are open already stay where they are. There is no way back. A process without rights of root needs a
     user namespace for it, which Linux gives to a process of one thread only, and some machines to no process. Others

@@ -1,4 +1,4 @@
-"""The runtime of one machine: TFF's C++ worker, started and stopped by us."""
+"""The runtime of one machine: TFF's C++ worker, which we start and stop."""
 
 import functools
 import logging
@@ -14,7 +14,7 @@ _announced: set[str] = set()
 
 
 class LocalRuntime(Runtime):
-    """A worker on this machine, and the execution context that speaks to it as TFF's default.
+    """A worker on this machine, and TFF's default execution context that speaks to it.
 
     No other user of the machine reaches the worker, if the kernel allows network namespaces; see `Worker`. Where it
     does not, the run's log says so each time, and standard error once in a process.
@@ -35,7 +35,7 @@ class LocalRuntime(Runtime):
         environment: Mapping[str, str] | None = None,
         start_timeout: float = 30.0,
     ):
-        """Prepares a runtime; see `Runtime`.
+        """Prepare a runtime (see `Runtime`).
 
         Args:
           log_path, clients, default_num_clients: as for every runtime.
@@ -100,7 +100,7 @@ class LocalRuntime(Runtime):
 
 
 def exposure(reason: str) -> str:
-    """What a user has to know where the worker has no network of its own."""
+    """Return a warning if the worker does not have its own network."""
     return (
         "everybody on this machine and its network can reach the worker while it runs: this machine allows no network "
         f"namespace ({reason}); --runtime in-process has no worker"

@@ -21,14 +21,17 @@ def _for_us_alone(path: str, flags: int) -> int:
 
 
 class Supervised:
-    """One run of a program after another, under `supervisor.py`, which ends it when this process is gone.
+    """Runs a program, possibly several times, under `supervisor.py`, which ends it when this process is gone.
 
     Both run in a session of their own, so that Ctrl-C in the terminal reaches us first. The program's output goes to
     the log file; it holds none of our files, so that a shell pipeline around us ends when we end.
     """
 
     def __init__(self, title: str, log_path: str | os.PathLike):
-        """`title` names the program in errors; its output is appended to `log_path`, whose folder is made if needed."""
+        """Prepare the program.
+
+        `title` names it in errors. Its output is appended to `log_path`, whose folder is made if needed.
+        """
         self.title = title
         self.log_path = pathlib.Path(log_path).absolute()
         self.pid: int | None = None
@@ -42,7 +45,10 @@ class Supervised:
 
     @property
     def alive(self) -> bool:
-        """Whether the program runs. Costs microseconds; lags behind the program's death by some milliseconds."""
+        """Return whether the program runs.
+
+        It costs microseconds, and notices the program's death after some milliseconds.
+        """
         return self._supervisor is not None and self._supervisor.poll() is None
 
     def spawn(
@@ -52,7 +58,9 @@ class Supervised:
         files: Sequence[int] = (),
         relay: tuple[str, int] | None = None,
     ) -> None:
-        """Starts the program; `pid` is known as soon as `read_report` has found it.
+        """Start the program.
+
+        `pid` is known as soon as `read_report` has found it.
 
         Args:
           command: the program's path and its arguments.
@@ -84,7 +92,9 @@ class Supervised:
         os.set_blocking(self._supervisor.stdout.fileno(), False)
 
     def stop(self, timeout: float = 5.0) -> None:
-        """Ends the program and waits for its end; does nothing if it does not run, or in a forked child of its owner.
+        """Stop the program and wait for its end.
+
+        Does nothing if it does not run, or in a forked child of its owner.
 
         After `timeout` seconds the supervisor itself is killed, and the program with it.
         """
@@ -93,13 +103,13 @@ class Supervised:
             self.end(timeout)
 
     def wait_for_end(self, seconds: float) -> bool:
-        """Waits up to so many seconds for the program to end by itself; returns whether it has ended."""
+        """Wait up to `seconds` for the program to end by itself, and return whether it has ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._supervisor.wait(seconds)
         return not self.alive
 
     def end(self, timeout: float = 5.0) -> None:
-        """Like `stop`, for a program whose start failed."""
+        """Like `stop`, for a program that failed to start."""
         supervisor = self._supervisor
         if supervisor is None:
             return
@@ -115,7 +125,7 @@ class Supervised:
         supervisor.stdout.close()
 
     def read_report(self) -> None:
-        """Reads what the supervisor has reported since the last call."""
+        """Read what the supervisor has reported since the last call."""
         pipe = self._supervisor.stdout
         with self._report_lock:
             while not pipe.closed and (piece := pipe.read(4096)):  # None: nothing more at the moment
@@ -130,12 +140,12 @@ class Supervised:
                 self._outcome = kind, int(rest)
 
     def outcome(self) -> tuple[str | None, int | None]:
-        """("exited", code), ("killed", signal) or (None, None) if it is not known."""
+        """Return ("exited", code), ("killed", signal), or (None, None) if unknown."""
         self.read_report()
         return self._outcome
 
     def how_it_ended(self) -> str:
-        """The outcome in words."""
+        """Return the outcome in words."""
         kind, number = self.outcome()
         if kind == "exited":
             return f"ended by itself with exit code {number}"

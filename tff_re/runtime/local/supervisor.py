@@ -1,4 +1,4 @@
-"""Runs one program as a child and ends it as soon as the process that asked for it is gone, however that one ended.
+"""Run one program as a child, and end it as soon as the process that started it is gone for any reason.
 
 Not imported: `supervised.py` runs this file in a small Python process of its own, `python -I -S supervisor.py PARENT
 SOCKET PORT PROGRAM ARGUMENT…`, where PARENT is the process id of the one that asks. Only the standard library, and one
@@ -85,7 +85,7 @@ def main() -> None:
 
 
 def forward(path: str, port: int):
-    """Moves into a network of our own and makes the socket; None where the machine does not allow it."""
+    """Move into a network namespace of our own and make the socket, or return None if the machine does not allow it."""
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # at the end: the standard library goes first
     from private_network import enter_private_network
 
@@ -101,7 +101,7 @@ def forward(path: str, port: int):
 
 
 def start(command: list) -> int:
-    """Starts the program with the kernel's order to die with us; returns its process id."""
+    """Start the program so that the kernel ends it when we die, and return its process id."""
     us = os.getpid()
     prctl = ctypes.CDLL(None, use_errno=True).prctl  # looked up before the fork
     child = os.fork()
@@ -139,7 +139,7 @@ _IN, _OUT = select.EPOLLIN, select.EPOLLOUT
 
 
 class _End:
-    """One end of a connection, and what is still to be written to it."""
+    """One end of a connection, and the bytes still to be written to it."""
 
     def __init__(self, stream: socket.socket):
         stream.setblocking(False)
@@ -150,10 +150,13 @@ class _End:
 
 
 class Forwarder:
-    """Passes on what comes to a Unix socket, and the answers: the way into a worker's own network."""
+    """Forwards what arrives at a Unix socket into a worker's own network, and the answers back."""
 
     def __init__(self, listener: socket.socket, port: int):
-        """`listener` is bound and does not listen yet; `port` is the program's on the loopback."""
+        """Create the forwarder.
+
+        `listener` is bound but does not listen yet, and `port` is the program's on the loopback.
+        """
         self._listener, self._port = listener, port
         self._epoll = select.epoll()
         self._ends: dict[int, _End] = {}
@@ -161,11 +164,11 @@ class Forwarder:
         self.listening = False
 
     def fileno(self) -> int:
-        """Readable when there is something for `work` to do."""
+        """Return a file descriptor that is readable when `work` has something to do."""
         return self._epoll.fileno()
 
     def begin(self) -> None:
-        """Listens if the program does, so that who gets a connection gets the program."""
+        """Listen if the program listens, so that anyone who gets a connection reaches the program."""
         with contextlib.suppress(OSError):
             socket.create_connection((_HOST, self._port), timeout=1).close()
             self._listener.setblocking(False)
@@ -174,7 +177,10 @@ class Forwarder:
             self.listening = True
 
     def work(self) -> None:
-        """Passes on what has come. An error of a connection ends that connection and no other."""
+        """Forward what has arrived.
+
+        An error of a connection ends only that connection.
+        """
         listener = self._listener.fileno()
         # The listener last: a new connection may get the number of one that was closed in this turn, and then the
         # events of that one would be taken for its own.
@@ -206,7 +212,7 @@ class Forwarder:
             self._wait(end)
 
     def _serve(self, end: _End, events: int) -> None:
-        """Writes to an end what waits for it, then reads from it unless what it sent before still waits."""
+        """Write the pending bytes to an end, then read from it unless earlier bytes from it are still pending."""
         if events & _OUT:
             end.pending = end.pending[end.stream.send(end.pending) :]
         if events & select.EPOLLERR:

@@ -33,7 +33,10 @@ _GIVE_MEMORY_BACK = {
 
 
 def find_worker_binary() -> pathlib.Path:
-    """Path of the worker in the installed tensorflow-federated, which is not imported; WorkerStartFailed if none is."""
+    """Return the path of the worker in the installed tensorflow-federated, without importing it.
+
+    Raises WorkerStartFailed if there is none.
+    """
     spec = importlib.util.find_spec("tensorflow_federated")
     if spec is None or not spec.submodule_search_locations:
         raise WorkerStartFailed("tensorflow-federated is not installed in this Python environment")
@@ -66,7 +69,7 @@ class Worker(Supervised):
         environment: Mapping[str, str] | None = None,
         start_timeout: float = 30.0,
     ):
-        """Prepares a worker; `start()` starts it.
+        """Prepare a worker, which `start()` starts.
 
         Args:
           log_path: a file to which the worker's output is appended; its folder is made if need be.
@@ -101,16 +104,16 @@ class Worker(Supervised):
 
     @property
     def private(self) -> bool:
-        """Whether no other user of the machine reaches it, apart from root."""
+        """Return whether no other user of the machine except root can reach it."""
         return self._socket is not None and self.why_exposed is None
 
     @property
     def address(self) -> str:
-        """Where gRPC reaches the started worker."""
+        """Return the address at which gRPC reaches the started worker."""
         return f"unix:{urllib.parse.quote(self._socket)}" if self.private else f"127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Starts the worker and waits until it listens (some 0.2 s).
+        """Start the worker and wait until it listens (about 0.2 s).
 
         Raises:
           WorkerStartFailed: if it cannot be started, ends at once, or is not listening in time.
@@ -147,7 +150,10 @@ class Worker(Supervised):
                 os.rmdir(os.path.dirname(self._socket))
 
     def death(self) -> WorkerDied:
-        """The error that says how the worker, which must have ended, ended."""
+        """Return the error that says how the worker ended.
+
+        The worker must have ended.
+        """
         kind, number = self.outcome()
         exit_code, signal_number = (number, None) if kind == "exited" else (None, number)
         message = f"the TFF worker (process {self.pid}) {self.how_it_ended()}; its output is in {self.log_path}"
@@ -174,7 +180,7 @@ class Worker(Supervised):
         self.spawn(command, {**unless_in_ours, **_QUIET, **self.environment}, relay=(self._socket, port))
 
     def _wait_until_listening(self, deadline: float) -> bool:
-        """Returns True once the worker answers, False if it ended before."""
+        """Return True once the worker answers, or False if it ended before."""
         while self.alive:
             if self.pid is None:
                 self.read_report()
@@ -192,7 +198,7 @@ class Worker(Supervised):
 
 
 def _make_socket_folder() -> str:
-    """Makes a folder for this user alone; returns the path in it for a Unix socket."""
+    """Make a folder only for this user, and return the path in it for a Unix socket."""
     # Not in XDG_RUNTIME_DIR: that folder goes when its user logs out, and runs go on (nohup, tmux).
     reason = "no folder for temporary files"
     for parent in dict.fromkeys((tempfile.gettempdir(), "/tmp")):
@@ -210,7 +216,7 @@ def _make_socket_folder() -> str:
 
 
 def reserve_port() -> socket.socket:
-    """Finds a free port and returns a socket that keeps it until closed.
+    """Find a free port and return a socket that reserves it until closed.
 
     The socket shares its port (SO_REUSEPORT) with the worker alone. Without it two workers started in the same moment
     might share one port, without any error, and each get half of the calls.

@@ -150,7 +150,7 @@ class BagPredictor(CorpusPredictor):
         return dict(self._details.get("reading") or {}) if dataset == self.dataset else {}
 
     def _score(self, file: Path, dataset: str, label: str | None) -> Score:
-        from tff_re.tasks.ranking_metrics import ranking_metrics  # scikit-learn is slow to import
+        from tff_re.tasks.ranking_metrics import CHANCE, chance_metrics, ranking_metrics  # scikit-learn is slow
 
         if label not in (None, self._details.get("label")):
             raise UserError(f"the data set '{dataset}' has no label choices; leave --label out")
@@ -170,8 +170,9 @@ class BagPredictor(CorpusPredictor):
                 f"{file}: none of its {len(true)} pairs is related, so that there is no recall; give another"
             )
         metrics = ranking_metrics(self.scores(corpus)[:, 1:], true[:, 1:])
-        counts = {"bags": len(true), "facts": facts}
-        return Score(f"{counted(len(true), 'bag')}, {counted(facts, 'fact')}", metrics, counts=counts)
+        counts, trivial = {"bags": len(true), "facts": facts}, {CHANCE: chance_metrics(true[:, 1:])}
+        size = f"{counted(len(true), 'bag')}, {counted(facts, 'fact')}"
+        return Score(size, metrics, trivial=trivial, counts=counts)
 
 
 class BagKind(Kind):

@@ -136,7 +136,11 @@ class DocumentPredictor(CorpusPredictor):
         return [scores[: len(sample.pairs)] for sample, scores in zip(corpus.samples, probabilities, strict=True)]
 
     def _score(self, file: Path, dataset: str, label: str | None) -> Score:
-        from tff_re.tasks.pair_metrics import pair_metrics  # TensorFlow is slow to import
+        from tff_re.tasks.pair_metrics import (
+            DEFAULT_THRESHOLD,
+            every_pair,
+            pair_metrics,
+        )  # TensorFlow is slow to import
 
         corpus = self.read(file, dataset=dataset, label=label)
         if corpus.relation_names != self.labels:
@@ -150,9 +154,20 @@ class DocumentPredictor(CorpusPredictor):
             row[: len(probabilities)] = probabilities
         gold = gold_facts(corpus)
         metrics = pair_metrics(scores, pairs, gold, self.threshold)
+        name, every = every_pair(_stated(corpus, scores.shape))
+        trivial = {name: pair_metrics(every, pairs, gold, DEFAULT_THRESHOLD)}
         size = f"{counted(len(pairs), 'document')}, {counted(len(gold.facts), 'fact')}"
         counts = {"documents": len(pairs), "facts": len(gold.facts)}
-        return Score(size, {**metrics, "threshold": self.threshold}, counts=counts)
+        return Score(size, {**metrics, "threshold": self.threshold}, trivial=trivial, counts=counts)
+
+
+def _stated(corpus: DocumentCorpus, shape: tuple[int, ...]) -> np.ndarray:
+    """What the documents state of their candidate pairs, float32 [D, P, R]."""
+    stated = np.zeros(shape, np.float32)
+    for of_document, sample in zip(stated, corpus.samples, strict=True):
+        for of_pair, pair in zip(of_document, sample.pairs, strict=False):
+            of_pair[list(pair.labels)] = 1.0
+    return stated
 
 
 class DocumentKind(Kind):

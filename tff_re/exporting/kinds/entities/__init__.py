@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from datasets.catalogue import find_data_set
+from datasets.catalogue import file_in, find_data_set
 from datasets.encoding_files import TAGGED_PIECES, tagged_encoding_from_json
 from datasets.entities import neutral
 from datasets.entities.encoding import TaggedTokenEncoding
@@ -162,8 +162,11 @@ class EntityPredictor(ExportedModel):
         name = dataset or self.form_of(Path(path)) or neutral.NAME
         corpus = self._corpus(Path(path), name, labelled=False)
         answers = self._recognised([sample.text for sample in corpus.samples])
-        prefix = f"{GIVEN}-" if name == neutral.NAME else f"{name}-{GIVEN}-"
-        ids = [sample.sample_id.removeprefix(prefix) for sample in corpus.samples]
+        # A reader adds its name and the split, or only its name, before the ids of the file.
+        prefixes = (f"{GIVEN}-",) if name == neutral.NAME else (f"{name}-", f"{GIVEN}-")
+        ids = [sample.sample_id for sample in corpus.samples]
+        for prefix in prefixes:
+            ids = [text_id.removeprefix(prefix) for text_id in ids]
         return [
             RecognisedText(text_id, sample.document_id, sample.text, *answer)
             for text_id, sample, answer in zip(ids, corpus.samples, answers, strict=True)
@@ -175,7 +178,7 @@ class EntityPredictor(ExportedModel):
         That is the run's data set where its files have the same ending, and else `entities`, for files of your own.
         """
         files = () if self.dataset is None else find_data_set(self.dataset).files.values()
-        if ending_of(file) in map(ending_of, files):
+        if ending_of(file) in map(ending_of, files) or (files and file_in(find_data_set(self.dataset), file)):
             return self.dataset
         return neutral.NAME if neutral.is_named_so(file) else None
 

@@ -29,7 +29,7 @@ class TextPiecePredictor(TextPredictor):
     batch_size = 32
 
     def _prepared(self, text: Any) -> str:
-        return string_of(text)
+        return self._as_read(string_of(text))
 
 
 class TextPieceKind(Kind):

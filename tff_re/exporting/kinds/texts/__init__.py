@@ -29,7 +29,7 @@ class TextPredictor(Predictor):
     encoding: TextEncoding
 
     def _prepared(self, text: Any) -> str:
-        return self.encoding.prepare(string_of(text))
+        return self.encoding.prepare(self._as_read(string_of(text)))
 
     def _examples(self, file: Path, dataset: str, label: str | None) -> tuple[Any, Sequence[Any]]:
         corpus = load_corpus(dataset, path=file, label=label, split="given")
