@@ -14,6 +14,7 @@ from tests.exporting.test_export_entities import RECORDS, by_words, predictor_of
 from tests.exports_for_tests import assert_without
 from tests.upper_floors import command, refusal, share_computations, write_recipe
 from tff_re.exporting.prediction import load_export
+from tff_re.sites.validations import read_keys, read_results, total
 
 SECRET = "张三"
 """In the first record."""
@@ -193,6 +194,20 @@ def test_evaluate_prints_metrics_and_types(capsys, export, notes, tmp_path):
     foreign = write(tmp_path / "foreign.jsonl", [{**RECORDS[0], "entities": [[2, 4, "finding"]]}])
     typed = command(capsys, "evaluate", export, "--file", foreign)
     refusal(typed, "1 of its 1 types of entities are not among the model's (symptom, drug)")
+
+
+def test_validate_signs_counts_of_entities_that_give_the_total(capsys, export, notes, tmp_path):
+    key, results = tmp_path / "key.pem", tmp_path / "results"
+    results.mkdir()
+    line = command(capsys, "validate", "--make-key", "--key", key, "--name", "aachen").out
+    (tmp_path / "keys.toml").write_text(line, "utf-8")
+    typed = command(capsys, "validate", export, "--file", notes, "--key", key, "--out", results / "a.json")
+    assert (typed.code, typed.err) == (0, "") and SECRET not in (results / "a.json").read_text("utf-8")
+    found = read_results(results, read_keys(tmp_path / "keys.toml"))
+    counts, metrics = total(found)
+    assert counts["texts"] == 3 and counts["actual"] == 5 and found[0].content["labels"] == ["symptom", "drug"]
+    assert len(metrics) == 6
+    assert metrics == pytest.approx({name: found[0].content["metrics"][name] for name in metrics})
 
 
 # From a recipe to predictions

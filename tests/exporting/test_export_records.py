@@ -9,6 +9,7 @@ import os
 import numpy as np
 import pytest
 import tensorflow as tf
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sklearn.metrics import f1_score
 
 from computations.bag_evaluation import POOLINGS
@@ -26,6 +27,7 @@ from tff_re.exporting.forms import HALF_TOLERANCE
 from tff_re.exporting.kinds.bags import BagPredictor
 from tff_re.exporting.kinds.documents import DocumentPredictor
 from tff_re.exporting.prediction import load_export
+from tff_re.sites.validation import signed_file
 
 pytestmark = [pytest.mark.xdist_group("bags"), pytest.mark.bfloat16]
 
@@ -120,6 +122,11 @@ def test_documents_of_a_file_get_the_models_probabilities(capsys):
         and "12 documents, " in in_one_line(typed.out)
         and "threshold │ 0.5000" in in_one_line(typed.out)
     )
+    facts = predictor.score(DOCUMENTS).facts()
+    assert facts["counts"]["documents"] == 12 and facts["confusion"] is facts["by_class"] is facts["labels"] is None
+    key = Ed25519PrivateKey.generate()
+    about = {"name": None, "export": "0" * 64, "file": "0" * 64, "time": "2026-11-26T07:00:00Z", "tff_re": "0.1.0"}
+    assert json.loads(signed_file({**about, **facts}, key))["metrics"]["threshold"] == 0.5
 
 
 @pytest.mark.slow

@@ -54,7 +54,16 @@ def digest_of_export(folder: Path) -> str:
       DataError: the folder or a file in it cannot be read.
     """
     path = folder / DIGESTS_FILE
-    return sha256_of(path) if path.is_file() else hashlib.sha256(_sums(folder).encode()).hexdigest()
+    return sha256_of(path) if path.is_file() else digest_of_folder(folder)
+
+
+def digest_of_folder(folder: Path) -> str:
+    """One digest for a folder, SHA-256 of the lines that `sha256sum` prints for its files, sorted by name.
+
+    Raises:
+      DataError: the folder or a file in it cannot be read.
+    """
+    return hashlib.sha256(_sums(folder).encode()).hexdigest()
 
 
 def _sums(folder: Path) -> str:

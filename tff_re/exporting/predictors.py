@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -54,6 +55,7 @@ class Score:
       positive_labels: those that micro-F1 and macro-F1 count; None: all.
       per_class: (precision, recall, F1, samples or gold entities) of each of `labels`, [K] each.
       notes: what a reader of the numbers should know.
+      counts: numbers of examples and facts, which add up over files.
     """
 
     size: str
@@ -65,10 +67,33 @@ class Score:
     positive_labels: tuple[int, ...] | None = None
     per_class: tuple[np.ndarray, ...] | None = field(default=None, repr=False)
     notes: tuple[str, ...] = ()
+    counts: dict[str, int] = field(default_factory=dict, repr=False)
 
     def title(self, name: str) -> str:
         """What was scored, in words; `name` is the file's."""
         return f"{name}: {self.size}"
+
+    def facts(self, *, classes: bool = True) -> dict[str, Any]:
+        """What `validate` signs, as JSON: numbers and the export's labels. A number that is not finite is None.
+
+        Args:
+          classes: whether counts by class are among them.
+        """
+        by_class = None
+        if classes and self.per_class is not None:
+            by_class = [[_finite(value) for value in row] for row in zip(*self.per_class, strict=True)]
+        return {
+            "counts": {name: int(value) for name, value in self.counts.items()},
+            "metrics": {name: _finite(value) for name, value in self.metrics.items()},
+            "labels": None if self.labels is None else list(self.labels),
+            "positive_labels": None if self.positive_labels is None else [int(i) for i in self.positive_labels],
+            "by_class": by_class,
+            "confusion": self.confusion.tolist() if classes and self.confusion is not None else None,
+        }
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
 
 
 class ExportedModel:
@@ -206,7 +231,8 @@ class Predictor(ExportedModel):
         metrics = classification_metrics({"examples": len(gold), "loss": loss, "confusion": confusion}, positive)
         trivial = trivial_metrics(confusion.sum(axis=1), positive)
         size, classes = f"{len(gold)} samples", per_class(confusion)
-        return Score(size, metrics, len(gold), confusion, trivial, self.labels, positive, classes)
+        counts = {"examples": len(gold)}
+        return Score(size, metrics, len(gold), confusion, trivial, self.labels, positive, classes, counts=counts)
 
     def _read(self, text: Any) -> Any:
         """What the model takes for a text, or the error; without the text's number, which the caller knows."""

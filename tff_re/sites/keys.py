@@ -69,15 +69,20 @@ def make_key(path: Path) -> bool:
     return True
 
 
-def read_key(path: Path) -> Ed25519PrivateKey:
-    """A signing key. Raises UserError as `read_private`, or where the file holds no Ed25519 key."""
-    content = read_private(path, "make it with: site SITE.TOML --key")
+def read_key(path: Path, command: str = "site SITE.TOML --key") -> Ed25519PrivateKey:
+    """A signing key. Raises UserError as `read_private`, or if the file holds no Ed25519 key.
+
+    Args:
+      path: of the file.
+      command: what makes one, for the message.
+    """
+    content = read_private(path, f"make it with: {command}")
     try:
         key = serialization.load_pem_private_key(content, None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, Ed25519PrivateKey):
-        raise UserError(f"{path}: is not an Ed25519 key in PEM; move it away and make one with: site SITE.TOML --key")
+        raise UserError(f"{path}: is not an Ed25519 key in PEM; move it away and make one with: {command}")
     return key
 
 

@@ -170,8 +170,9 @@ class BagPredictor(CorpusPredictor):
                 f"{file}: none of its {len(true)} pairs is related, so that there is no recall; give another"
             )
         metrics = ranking_metrics(self.scores(corpus)[:, 1:], true[:, 1:])
-        trivial = {CHANCE: chance_metrics(true[:, 1:])}
-        return Score(f"{counted(len(true), 'bag')}, {counted(facts, 'fact')}", metrics, trivial=trivial)
+        counts, trivial = {"bags": len(true), "facts": facts}, {CHANCE: chance_metrics(true[:, 1:])}
+        size = f"{counted(len(true), 'bag')}, {counted(facts, 'fact')}"
+        return Score(size, metrics, trivial=trivial, counts=counts)
 
 
 class BagKind(Kind):

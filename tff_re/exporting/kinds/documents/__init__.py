@@ -157,7 +157,8 @@ class DocumentPredictor(CorpusPredictor):
         name, every = every_pair(_stated(corpus, scores.shape))
         trivial = {name: pair_metrics(every, pairs, gold, DEFAULT_THRESHOLD)}
         size = f"{counted(len(pairs), 'document')}, {counted(len(gold.facts), 'fact')}"
-        return Score(size, {**metrics, "threshold": self.threshold}, trivial=trivial)
+        counts = {"documents": len(pairs), "facts": len(gold.facts)}
+        return Score(size, {**metrics, "threshold": self.threshold}, trivial=trivial, counts=counts)
 
 
 def _stated(corpus: DocumentCorpus, shape: tuple[int, ...]) -> np.ndarray:

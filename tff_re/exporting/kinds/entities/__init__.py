@@ -216,6 +216,8 @@ class EntityPredictor(ExportedModel):
             labels=scored,
             per_class=measures.per_class(statistics),
             notes=tuple(notes),
+            counts={"texts": len(corpus.samples)}
+            | {name: int(statistics[name].sum()) for name in sorted(set(statistics) - {"examples", "loss"})},
         )
 
     def _corpus(self, file: Path, dataset: str, *, labelled: bool) -> EntityCorpus:
