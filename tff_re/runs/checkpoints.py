@@ -154,9 +154,7 @@ class Records:
             raise
 
     def _keep_finished(self) -> str:
-        """Writes the checkpoint of the last finished round, if it is missing, and returns one line that says what was
-        done.
-        """
+        """Writes the checkpoint of the last finished round, if it is missing, and says what was done in one line."""
         round_num, state = self._finished
         try:
             self.close()

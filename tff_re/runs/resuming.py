@@ -141,7 +141,7 @@ def repair(record: RunRecord, folder: RunFolder, round_num: int) -> None:
 
 
 def begin_anew(folder: RunFolder) -> None:
-    """Removes damaged CSV files of a run without a checkpoint, so that training starts at round 1 without their rows."""
+    """Removes damaged CSV files of a run without a checkpoint, which trains from round 1 without their rows."""
     for path in _damaged(folder):
         path.unlink()
         notice(f"{path}: was damaged; there is no checkpoint yet, so training begins with round 1")
