@@ -1,4 +1,4 @@
-"""Keras models by name; what one declares is in `model.py`."""
+"""Keras models by name, each declared as `model.py` describes."""
 
 from computations.registry import FileRegistry
 

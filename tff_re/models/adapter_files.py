@@ -1,7 +1,7 @@
-"""Adapters as files: safetensors with the names of PEFT, and `adapter_config.json` beside them.
+"""Adapters as files: safetensors with the names of PEFT, and `adapter_config.json` next to them.
 
-The weights of LoRA, FFA-LoRA and BitFit have PyTorch's names and layout. New pieces' vectors and what is behind the
-encoder stand beside them, so that an adapter with its encoder is a whole model.
+The weights of LoRA, FFA-LoRA and BitFit have PyTorch's names and layout. New pieces' vectors and the layers after the
+encoder are stored with them, so that an adapter with its encoder is a whole model.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def weights_of(model: tf.keras.Model, inputs) -> dict[str, np.ndarray]:
 
     Args:
       model: with the adapter in variables; whole, or what lies above frozen layers.
-      inputs: its own, which behind frozen layers have the vectors of the new pieces.
+      inputs: its own, which after frozen layers have the vectors of the new pieces.
     """
     named = {**_encoder_names(model.get_layer("encoder")), **_rest_names(model)}
     arrays = {name: transposed(variable.read_value().numpy(), leaf) for name, (variable, leaf) in named.items()}
@@ -93,7 +93,7 @@ def read_new_rows(folder: str, shape: Sequence[int]) -> np.ndarray:
 
 
 def assign_rest(folder: str, model: tf.keras.Model) -> None:
-    """Gives the layers behind the encoder the weights of a folder. Raises UserError as `assign_encoder` does."""
+    """Gives the layers after the encoder the weights of a folder. Raises UserError like `assign_encoder`."""
     _assign(folder, _rest_names(model))
 
 

@@ -62,7 +62,10 @@ def trained_by(kind: str) -> Callable[[str], bool]:
 
 @tf.keras.utils.register_keras_serializable("tff_re")
 class LowRankDense(tf.keras.layers.Dense):
-    """x [..., n] -> x W + b + (alpha / rank) dropout(x) A B, with A [n, rank] and B [rank, m]; B starts at zero."""
+    """x [..., n] -> x W + b + (alpha / rank) dropout(x) A B, with A [n, rank] and B [rank, m].
+
+    B starts at zero.
+    """
 
     def __init__(self, units: int, rank: int, alpha: float, low_rank_dropout: float, **kwargs):
         super().__init__(units, **kwargs)
@@ -171,7 +174,7 @@ class Adaptable(tf.keras.layers.Layer):
 
     @property
     def adapted_layers(self) -> list[int] | None:
-        """The encoder's layers, counted from 0, that an adapter is in; None: all."""
+        """The encoder's layers, counted from 0, that an adapter is in, or None for all layers."""
         return None
 
     def _adapt(self, main: tf.keras.layers.Layer, adapter: dict[str, Any] | None, fixed: FixedWeights | None) -> None:
@@ -199,5 +202,5 @@ class Adaptable(tf.keras.layers.Layer):
         return [variable.numpy() for variable in self.fixed_variables]
 
     def tail(self, variable: tf.Variable) -> str:
-        """A weight's name behind that of the encoder's main layer."""
+        """A weight's name after that of the encoder's main layer."""
         return variable.name.removesuffix(":0").split(f"{self._main_name}/", 1)[1]

@@ -9,7 +9,9 @@ from computations.bag_evaluation import POOLINGS
 
 @tf.keras.utils.register_keras_serializable("tff_re")
 class BagPooling(tf.keras.layers.Layer):
-    """{`logits` [n, C], `bag` [n]} -> float32 [B, C], p(relation | bag); see `build_bag_scores` for the poolings.
+    """{`logits` [n, C], `bag` [n]} -> float32 [B, C], p(relation | bag).
+
+    See `build_bag_scores` for the poolings.
 
     B is one more than the largest number in `bag`, and each number below it has a sentence.
     """

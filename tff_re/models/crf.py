@@ -4,7 +4,7 @@ A tagging y of a text of n tokens has the score start[y_1] + sum_i emissions[i, 
 end[y_n]; its probability is exp(score) over the sum of that over all taggings.
 
 Numbers: B texts, L tokens in the longest of them (at least 1), T tags. `emissions` are float32 [B, L, T], a text's
-tokens are the first `lengths` int32 [B] of its row, and what lies behind them counts nowhere. A text without tokens has
+tokens are the first `lengths` int32 [B] of its row, and what follows them never counts. A text without tokens has
 one tagging, of score 0.
 """
 
@@ -23,7 +23,7 @@ UNROLLED = 8
 
 
 class Chain(NamedTuple):
-    """What a CRF has beside its emissions, all float32.
+    """What a CRF has in addition to its emissions, all float32.
 
     Attributes:
       transitions: [T, T], of a tag (row) and the one after it (column).
@@ -70,7 +70,7 @@ def scores(tags: tf.Tensor, emissions: tf.Tensor, lengths: tf.Tensor, chain: Cha
     """The score of a tagging of each text, float32 [B].
 
     Args:
-      tags: int32 [B, L]; any tag where there is no token.
+      tags: int32 [B, L]; any tag on the padding.
       emissions, lengths, chain: see above.
     """
     count = tf.shape(emissions)[1]
@@ -84,7 +84,10 @@ def scores(tags: tf.Tensor, emissions: tf.Tensor, lengths: tf.Tensor, chain: Cha
 
 
 def log_likelihood(tags: tf.Tensor, emissions: tf.Tensor, lengths: tf.Tensor, chain: Chain) -> tf.Tensor:
-    """The logarithm of the probability of each text's tagging, float32 [B]; the arguments are those of `scores`."""
+    """The logarithm of the probability of each text's tagging, float32 [B].
+
+    The arguments are those of `scores`.
+    """
     return scores(tags, emissions, lengths, chain) - log_partition(emissions, lengths, chain)
 
 
@@ -119,19 +122,22 @@ def log_partition(emissions: tf.Tensor, lengths: tf.Tensor, chain: Chain) -> tf.
 
 
 def marginals(emissions: tf.Tensor, lengths: tf.Tensor, chain: Chain) -> tf.Tensor:
-    """The probability of each tag at each token, float32 [B, L, T]; zero where there is no token."""
+    """The probability of each tag at each token, float32 [B, L, T], and zero on the padding."""
     left, right, _ = _messages(emissions, lengths, chain)
     return _tag_probabilities(left, right, emissions, tf.sequence_mask(lengths, tf.shape(emissions)[1]))
 
 
 def viterbi(emissions: tf.Tensor, lengths: tf.Tensor, chain: Chain) -> tf.Tensor:
-    """The tagging of the highest score, int32 [B, L]; 0 where there is no token. On a tie one of them."""
+    """The tagging of the highest score, int32 [B, L], and 0 on the padding.
+
+    On a tie it is one of them.
+    """
     steps = tf.transpose(emissions, [1, 0, 2])
     best, _ = _recursion(steps, tf.transpose(chain.transitions), chain.start, _maximum)
     count, columns = tf.shape(steps)[0], tf.transpose(chain.transitions)
 
     def back(step, after, tags):
-        """`after`: the tags of the next token, int32 [B]; any where this is the last one or none."""
+        """`after`: the tags of the next token, int32 [B], or any if this is the last token or padding."""
         onward = tf.where(tf.equal(lengths, step + 1)[:, tf.newaxis], chain.end, tf.gather(columns, after))
         now = tf.argmax(tf.gather(best, step) + onward, axis=-1, output_type=tf.int32)
         now = tf.ensure_shape(now, lengths.shape)
@@ -150,7 +156,9 @@ def _tag_probabilities(left, right, emissions, present):
 
 
 def _messages(emissions, lengths, chain: Chain) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """(sums over what stands left and right of a token, [B, L, T] each, with its emission; log partition [B]).
+    """(sums over what is left and right of a token, log partition [B]).
+
+    The sums are [B, L, T] each and include the token's emission.
 
     At each token the sums are shifted by a number of its own. Both sides are one loop: the right one is the left one of
     the reversed texts.
@@ -181,7 +189,9 @@ def _maximum(values: tf.Tensor) -> tf.Tensor:
 def _recursion(
     steps: tf.Tensor, into: tf.Tensor, start: tf.Tensor, combine: Callable[[tf.Tensor], tf.Tensor]
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """s_1 = steps_1 + start; s_i[j] = steps_i[j] + combine over k of (s_(i-1)[k] + into[j, k]); each then shifted.
+    """s_1 = steps_1 + start, and s_i[j] = steps_i[j] + combine over k of (s_(i-1)[k] + into[j, k]).
+
+    Each s_i is then shifted.
 
     Args:
       steps: [L, ..., T].

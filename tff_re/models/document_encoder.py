@@ -97,7 +97,7 @@ class DocumentEncoder(WindowedEncoderModel):
         return tf.keras.Model(arrays, outputs, name="document_encoder")
 
     def of_any_size(self, options: Options, inputs: DocumentInput) -> tf.keras.Model:
-        """The model for documents of any number of pieces, mentions and pairs; it takes no gradients."""
+        """The model for documents of any number of pieces, mentions and pairs, which takes no gradients."""
         free = dataclasses.replace(inputs, max_length=None, max_mentions=None, max_pairs=None, max_entities=None)
         return self.build(attrs.evolve(options, recompute=False), free, inputs.num_relations)
 
@@ -138,7 +138,10 @@ def _typed(inputs: DocumentInput) -> DocumentInput:
 
 
 def _width(options: Options, source: str, config) -> int:
-    """Of z; UserError unless groups of the block size make it up."""
+    """The width of z.
+
+    Raises UserError unless groups of the block size make it up.
+    """
     width = config.hidden_size if options.width is None else options.width
     if width % options.block_size:
         raise UserError(

@@ -50,7 +50,7 @@ class TrimDocuments(tf.keras.layers.Layer):
 
 
 def _end(indices: tf.Tensor) -> tf.Tensor:
-    """The number of columns up to the last that holds an index; at least 1."""
+    """The number of columns up to the last that holds an index, and at least 1."""
     used = tf.reduce_any(indices >= 0, axis=0)
     return tf.reduce_max(tf.concat([tf.where(used)[:, 0] + 1, [1]], 0))
 
@@ -142,7 +142,10 @@ def of_documents(stack, config, output, windows: Windows, inputs: Mapping[str, t
 
 
 def mention_attention(attention, config, states: tf.Tensor, windows: Windows, mention_place: tf.Tensor) -> tf.Tensor:
-    """float32 [V, h, M, w]: a layer's attention of the mentions in each window; zero where not in it."""
+    """A layer's attention of the mentions in each window, float32 [V, h, M, w].
+
+    It is zero for mentions that are not in the window.
+    """
     places, holds = windows.places(mention_place)
     if hasattr(attention, "q_lin"):
         query, key = attention.q_lin, attention.k_lin
@@ -229,7 +232,7 @@ class LocalizedContext(tf.keras.layers.Layer):
 
 @tf.keras.utils.register_keras_serializable("tff_re")
 class PairRepresentations(tf.keras.layers.Layer):
-    """{`entities` [B, E, d], `context` [N, d], `pair_head`, `pair_tail` [B, P]} -> z_s beside z_o, [N, 2 w].
+    """{`entities` [B, E, d], `context` [N, d], `pair_head`, `pair_tail` [B, P]} -> [z_s, z_o], [N, 2 w].
 
     FedLCC, Eqs. 6 and 7: z = tanh(W h + W_c c), with other weights for the head and the tail.
     """
@@ -257,7 +260,7 @@ class PairRepresentations(tf.keras.layers.Layer):
 
 @tf.keras.utils.register_keras_serializable("tff_re")
 class GroupedBilinear(tf.keras.layers.Layer):
-    """z_s beside z_o [N, 2 w] -> [N, R]: sum_i z_s^i W_r^i z_o^i + b_r over groups of `block_size` numbers.
+    """[z_s, z_o] [N, 2 w] -> [N, R]: sum_i z_s^i W_r^i z_o^i + b_r over groups of `block_size` numbers.
 
     FedLCC, Eqs. 8-10 without the sigmoid.
     """

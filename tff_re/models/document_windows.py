@@ -57,7 +57,7 @@ class Windows:
         return tf.ensure_shape(tf.reshape(rows, [count, length, width]), [None, None, values.shape[-1]])
 
     def mean(self, values: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
-        """[V, w, f] -> [B, l, f]: the mean over the windows that hold a place of a document; zero on the padding."""
+        """[V, w, f] -> [B, l, f]: the mean over the windows that hold a place of a document, and zero on the padding."""
         holding = self.summed(tf.cast(self.counted, values.dtype)[..., tf.newaxis], like)
         return self.summed(values, like) / tf.maximum(holding, 1)
 
@@ -97,6 +97,9 @@ def cut(attention_mask: tf.Tensor, window: int, overlap: int) -> Windows:
 
 
 def max_windows(length: int, window: int, overlap: int) -> int:
-    """How many windows a document of `length` pieces has, `[CLS]` and `[SEP]` included; the others as in `cut`."""
+    """The number of windows of a document of `length` pieces, including `[CLS]` and `[SEP]`.
+
+    The other arguments are those of `cut`.
+    """
     room, apart = window - 2, window - 2 - overlap
     return 1 + max(0, -(-(length - 2 - room) // apart))

@@ -48,7 +48,7 @@ class EncoderOptions:
     pretrained: whether training starts from its weights; else from random ones of the same form.
     encoder_dropout: rate inside of the encoder; its own configuration's if not set.
     dropout: rate on what the classifier sees.
-    frozen_layers: if at least 1, the embeddings and so many of the lowest layers stay as they are; they run once per
+    frozen_layers: if at least 1, the embeddings and this many of the lowest layers stay as they are. They run once per
       text, without dropout, and local training starts from their outputs.
     precision: of the encoder's arithmetic; weights, moments and the classifier are float32 in both.
     adapter: trains only an adapter, the new pieces' vectors and the layers after the encoder. With frozen_layers only
@@ -97,7 +97,10 @@ def classifier_of(
 
 
 def classified(options: EncoderOptions, inputs, num_classes: int, features, *, bias: bool) -> dict[str, tf.Tensor]:
-    """`features` after dropout, and their `logits`; the arguments are those of `classifier_of`."""
+    """`features` after dropout, and their `logits`.
+
+    The arguments are those of `classifier_of`.
+    """
     features = SeededDropout(options.dropout, dtype="float32", name="dropout")(features)
     # As the encoder's makers draw new weights.
     stddev = getattr(load_config(source_of(options, pieces_of(inputs))), "initializer_range", 0.02)
@@ -159,7 +162,7 @@ def _upper_layers(options: EncoderOptions, inputs: HiddenInput, config) -> Upper
 
 
 def made(source: str, make: Callable, *arguments, **options):
-    """make(…); a ValueError becomes a UserError that names the encoder."""
+    """Returns make(…) and turns a ValueError into a UserError that names the encoder."""
     try:
         return make(*arguments, **options)
     except ValueError as error:
@@ -196,7 +199,7 @@ def _unfixed(inputs):
 class EncoderModel(Model):
     """A model with a layer `encoder`, which may have frozen layers or an adapter.
 
-    Its inputs come in three forms: as the task gives them; behind frozen layers (HiddenInput); with the fixed weights
+    Its inputs come in three forms: as the task gives them; after frozen layers (HiddenInput); with the fixed weights
     of an encoder with an adapter (`fixed`). The methods here take the model from one form to another.
     """
 
@@ -223,8 +226,9 @@ class EncoderModel(Model):
         _assign_rest(model, complete)
 
     def precompute(self, options: EncoderOptions, inputs, seed: int):
-        """As `Model.precompute`: behind frozen layers, their outputs take the place of the pieces. With an adapter the
-        inputs have the fixed weights, of all layers or of those above the frozen ones.
+        """As `Model.precompute`, with the outputs of frozen layers in the place of the pieces.
+
+        With an adapter the inputs have the fixed weights, of all layers or of those above the frozen ones.
 
         The seed draws what the checkpoint does not have: the markers' vectors, FFA-LoRA's A.
         """
@@ -245,7 +249,7 @@ class EncoderModel(Model):
         return self.hidden_input(options, inputs, shape, seed, encoder), run
 
     def frozen_encoder(self, options: EncoderOptions, inputs, seed: int) -> PieceEncoder:
-        """The whole encoder whose frozen layers are to run once, without an adapter; see `precompute`.
+        """The whole encoder, without an adapter, whose frozen layers are to run once (see `precompute`).
 
         Raises:
           UserError: an adapter has no layer above them, or its file cannot be read.
@@ -267,7 +271,9 @@ class EncoderModel(Model):
     def hidden_input(
         self, options: EncoderOptions, inputs, shape: tuple[int, ...], seed: int, encoder: PieceEncoder
     ) -> HiddenInput:
-        """The inputs behind frozen layers; with an adapter, with the fixed weights of the layers above them.
+        """The inputs after frozen layers.
+
+        With an adapter they have the fixed weights of the layers above the frozen ones.
 
         Args:
           options, inputs, seed: as in `precompute`.
@@ -287,7 +293,7 @@ class EncoderModel(Model):
         return HiddenInput(dataclasses.replace(inputs, fixed=_fixed_weights(options, upper)), shape, seed, rows)
 
     def finished(self, options: EncoderOptions, inputs, num_classes: int, weights) -> tf.keras.Model:
-        """As `Model.finished`; of an adapter it has only the effect."""
+        """As `Model.finished`, with only the effect of an adapter."""
         if options.adapter is not None:
             adapted = self._with_fixed_weights(options, inputs, num_classes, weights.trainable)
             return self._merged(options, inputs, adapted)
@@ -336,7 +342,7 @@ class EncoderModel(Model):
     def upper_form(
         self, options: EncoderOptions, inputs: HiddenInput, trained: tf.keras.Model, merged: bool
     ) -> tuple[tf.keras.Model, PieceEncoder]:
-        """(what was trained behind frozen layers, in variables; the whole encoder with these layers).
+        """(the layers trained after frozen layers, in variables, and the whole encoder with these layers).
 
         Args: as `whole_form`'s.
         """

@@ -1,4 +1,4 @@
-"""A layer for the types of entities in documents; the letters are those of `document_layers`."""
+"""A layer for the types of entities in documents, in the notation of `document_layers`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import tensorflow as tf
 
 @tf.keras.utils.register_keras_serializable("tff_re")
 class EntityTypes(tf.keras.layers.Layer):
-    """{`entities` [B, E, d], `entity_type` [B, E or more]} -> [B, E, d + width]: an entity beside its type's vector.
+    """{`entities` [B, E, d], `entity_type` [B, E or more]} -> [B, E, d + width]: an entity and its type's vector.
 
     The vector is zero where the type is -1.
     """

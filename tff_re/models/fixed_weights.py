@@ -104,7 +104,7 @@ class FixedVariable(InitializedVariable, tf.Variable):
         return self.value()
 
     def sparse_read(self, indices, name=None):
-        """Rows of the content; no others are read."""
+        """Reads these rows of the content, and no others."""
         return tf.gather(self.value(), indices)
 
     def __repr__(self):

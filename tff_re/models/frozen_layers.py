@@ -1,4 +1,4 @@
-"""Frozen lower layers run once; what is trained starts from their outputs."""
+"""Frozen lower layers, which run once and whose outputs training starts from."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class UpperLayers(Adaptable):
         fixed: FixedWeights | None = None,
         **kwargs,
     ):
-        """Args: as PieceEncoder's; `fixed` has the weights of these layers alone.
+        """Args: as PieceEncoder's, with only these layers' weights in `fixed`.
 
         Raises:
-          ValueError: there are not so many layers, or the encoder is not built as BERT or DistilBERT is.
+          ValueError: there are fewer layers, or the encoder is not built like BERT or DistilBERT.
         """
         super().__init__(**kwargs)
         self._settings = {
@@ -125,7 +125,7 @@ def assign_upper(upper: UpperLayers, encoder: PieceEncoder) -> None:
 
 
 def assign_lower(lower: PieceEncoder, encoder: PieceEncoder) -> None:
-    """Gives an encoder of fewer layers the embeddings and the lowest layers of another one."""
+    """Gives an encoder of fewer layers the embeddings and the lowest layers of another encoder."""
     layers = stack_of(lower.main).layer
     theirs = stack_of(encoder.main).layer[: len(layers)]
     for target, layer in zip((lower.main.embeddings, *layers), (encoder.main.embeddings, *theirs), strict=True):
@@ -134,7 +134,9 @@ def assign_lower(lower: PieceEncoder, encoder: PieceEncoder) -> None:
 
 
 def hidden_states(encoder: PieceEncoder, arrays: Mapping[str, np.ndarray], layer: int) -> np.ndarray:
-    """The outputs of the `layer`-th layer (0: of the embeddings) without dropout, float16 [n, L, d]; padding is zero.
+    """The outputs of the `layer`-th layer (0: of the embeddings) without dropout, float16 [n, L, d].
+
+    Padding is zero.
 
     Args:
       encoder: with its weights.

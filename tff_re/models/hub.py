@@ -23,7 +23,9 @@ def is_path(source: str) -> bool:
 
 
 def how_to_read(source: str, what: str, key: str) -> dict[str, bool]:
-    """The arguments of `from_pretrained` for a folder or hub id: of an id without network, to read only the local copy.
+    """The arguments of `from_pretrained` for a folder or hub id.
+
+    Without network, those of an id say to read only the local copy.
 
     Without them `transformers` tries each file six times before it looks for the copy.
 
@@ -64,7 +66,7 @@ def offline() -> Iterator[None]:
 
 @functools.lru_cache(maxsize=4)
 def reachable(endpoint: str) -> bool:
-    """Whether a server answers there; any answer counts, also a refusal."""
+    """Whether a server answers there, even with a refusal."""
     try:
         request = urllib.request.Request(endpoint, method="HEAD")
         urllib.request.urlopen(request, timeout=SECONDS).close()

@@ -36,7 +36,9 @@ class DenseInput:
 
 @dataclass(frozen=True)
 class TokenInput:
-    """Word or character ids `tokens`, int32 [B, max_length], right-padded with 0; 1 is out of vocabulary.
+    """Word or character ids `tokens`, int32 [B, max_length], right-padded with 0.
+
+    Id 1 is out of vocabulary.
 
     `vectors` float32 [vocabulary_size, d] are the initial word vectors; None: the model learns its own.
     """
@@ -77,7 +79,7 @@ class PieceInput:
 
 @dataclass(frozen=True)
 class Tagged:
-    """What texts have beside their tokens where each token gets a tag; all int32, K types:
+    """What tagged texts have in addition to their tokens, for K types, all int32:
 
     - `tags` [B, max_length]: a token's tag as `datasets.entities.tags` numbers them, -1 where there is no token. Models
       read where there are tokens; the tags themselves are for the loss;
@@ -153,7 +155,7 @@ class TaggedPieceInput(Tagged):
 
 @dataclass(frozen=True)
 class RelationInput:
-    """A text with two marked mentions, as `datasets.text.relation_encoding` makes it; all int32.
+    """A text with two marked mentions, all int32, as `datasets.text.relation_encoding` makes it.
 
     - `input_ids`, `attention_mask` [B, max_length]: `[CLS]`, pieces (or words) and markers, `[SEP]`, padding; the mask
       is 1 on all but the padding, which stands on the right;
@@ -187,7 +189,7 @@ class RelationInput:
 
 @dataclass(frozen=True)
 class HiddenInput:
-    """Inputs of word pieces behind an encoder's frozen layers, which need not run again in every round.
+    """Inputs of word pieces after an encoder's frozen layers, which need not run again in every round.
 
     `hidden` float16 [B, *shape] in place of `input_ids`: the outputs of the highest frozen layer.
 
@@ -213,9 +215,11 @@ class HiddenInput:
 
 @dataclass(frozen=True)
 class BagInput:
-    """Sentences in bags, as an exported model takes them; training gives a model the sentences alone.
+    """Sentences in bags, as an exported model takes them.
 
-    `bag` int32 [n] says beside the arrays of the n sentences which bag each is of.
+    A model in training gets only the sentences.
+
+    `bag` int32 [n], next to the arrays of the n sentences, says which bag each belongs to.
 
     Attributes:
       sentences: What a sentence is to the model.
@@ -228,7 +232,7 @@ class BagInput:
 
 @dataclass(frozen=True)
 class DocumentInput:
-    """Documents with their entities, mentions and candidate pairs; int32 but for the labels.
+    """Documents with their entities, mentions and candidate pairs, int32 except for the labels.
 
     - `input_ids`, `attention_mask` [B, max_length]: `[CLS]`, pieces and markers of the whole document, `[SEP]`,
       padding; the mask is 1 on all but the padding, which stands on the right;
@@ -236,8 +240,8 @@ class DocumentInput:
       it is; -1 is padding. A mention of several entities stands once for each;
     - `pair_head`, `pair_tail` [B, max_pairs]: entities of a pair that is to be classified; -1 is padding. Entities of
       pairs have mentions;
-    - `pair_labels` float32 [B, max_pairs, num_relations]: 1 where the relation holds of the pair. The model hands them
-      on beside its outputs, for the loss; it does not read them.
+    - `pair_labels` float32 [B, max_pairs, num_relations]: 1 where the relation holds of the pair. The model passes
+      them on with its outputs, for the loss; it does not read them.
     - `entity_type` int32 [B, max_entities], for models that read types: each entity's, -1 where it has none.
 
     Attributes:
@@ -286,7 +290,7 @@ def unread_specs(inputs) -> Mapping[str, tf.TensorSpec]:
 
 
 def trained_in_parts(inputs) -> bool:
-    """Whether the model in training is a part of the whole: behind frozen layers, or beside fixed weights."""
+    """Whether the model in training is a part of the whole: after frozen layers, or with fixed weights."""
     return isinstance(inputs, HiddenInput) or getattr(inputs, "fixed", None) is not None
 
 

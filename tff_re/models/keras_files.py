@@ -17,7 +17,7 @@ _SHARED = "shared_object_id"
 def forget_layer_names() -> None:
     """Lets Keras number the layers that it names itself (`tf.where_1`) from the start again.
 
-    To be called before a model is built that is to be saved: the numbers go on over all models of a process.
+    To be called before a model is built that is to be saved: the numbers continue over all models of a process.
     """
     tf.keras.backend.reset_uids()
 

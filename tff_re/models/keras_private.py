@@ -1,4 +1,4 @@
-"""Private names of Keras that models use; the only other one is in `computations.local_model`."""
+"""Private names of Keras that models use, except for one in `computations.local_model`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,10 @@ def sort_layer_weights(layer: tf.keras.layers.Layer, has: Callable, trained: Cal
 
 
 def unwrapped(variable):
-    """The variable that Keras wraps where layers compute in another precision; else the variable."""
+    """The variable inside of Keras' wrapper, or the variable itself without a wrapper.
+
+    Keras wraps it where layers compute in another precision.
+    """
     return getattr(variable, "_variable", variable)
 
 

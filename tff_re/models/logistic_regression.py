@@ -35,7 +35,7 @@ class LogisticRegression(Model):
         return options.features == "mean_vectors"
 
     def build(self, options: Options, inputs: DenseInput | TokenInput, num_classes: int) -> tf.keras.Model:
-        """softmax(W x + b); what the x of a sentence is, `options.features` says."""
+        """softmax(W x + b), where `options.features` says what the x of a sentence is."""
         return _build(options, inputs, num_classes, plain=False)
 
     def build_plain(self, options: Options, inputs: DenseInput | TokenInput, num_classes: int) -> tf.keras.Model:

@@ -1,4 +1,4 @@
-"""LSTM over word vectors (FLCMC, Section 5.2.3); its kernel is in `lstm_kernel.py`."""
+"""LSTM over word vectors (FLCMC, Section 5.2.3), with its kernel in `lstm_kernel.py`."""
 
 from __future__ import annotations
 

@@ -8,12 +8,14 @@ from tensorflow.python.ops.parallel_for.pfor import RegisterPFor, wrap
 
 @tf.keras.utils.register_keras_serializable("tff_re")
 class SequenceLSTM(tf.keras.layers.Layer):
-    """[B, T, d] -> the states at all steps, [T, B, units]; weights, gates and initialisers are tf.keras.layers.LSTM's.
+    """[B, T, d] -> the states at all steps, [T, B, units].
+
+    Weights, gates and initialisers are those of tf.keras.layers.LSTM.
 
     Keras' layer lets TensorFlow differentiate a loop over the steps, which keeps and sums a weight gradient per step.
-    Here the states come from TensorFlow's fused kernel, and the backward loop carries the two states' gradients alone:
-    the weights' gradients are one product each behind it. No mask: sequences are padded on the right, and what lies
-    behind a sentence's end does not reach its last state.
+    Here the states come from TensorFlow's fused kernel, and the backward loop carries only the two states' gradients:
+    the weights' gradients are one product each after it. No mask: sequences are padded on the right, and what comes
+    after a sentence's end does not reach its last state.
     """
 
     def __init__(self, units: int, **kwargs):
@@ -121,7 +123,7 @@ def _backward(upstream, through_output, forget, factors, recurrent, zero, steps)
     recurrent = tf.transpose(recurrent)
 
     def in_turns(values):
-        """[T, B, n] -> [turns, UNROLLED, B, n]; steps behind the end are zeros and add nothing."""
+        """[T, B, n] -> [turns, UNROLLED, B, n], padded with zeros, which add nothing."""
         padded = tf.pad(values, [[0, turns * UNROLLED - steps], [0, 0], [0, 0]])
         return tf.reshape(padded, [turns, UNROLLED, batch, values.shape[2]])
 

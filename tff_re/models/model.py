@@ -45,7 +45,10 @@ class Model:
         return self.build(options, inputs, num_classes)
 
     def reads_vectors(self, options: Any) -> bool:
-        """Whether the task's word vectors are read; where not, a recipe that gives some is refused."""
+        """Whether the model reads the task's word vectors.
+
+        If not, a recipe that gives word vectors is refused.
+        """
         return False
 
     def local_parts(self, options: Any) -> dict[str, Any]:
@@ -53,14 +56,16 @@ class Model:
         return {"classifier": "classifier"}
 
     def initialise(self, options: Any, inputs: Any) -> Callable[[tf.keras.Model], None] | None:
-        """What brings a new model to its initial weights beyond its own initialisers; None: nothing."""
+        """What brings a new model to its initial weights beyond its own initialisers, or None."""
         return None
 
     # Models of which a part is not trained: it runs once (frozen layers), or lies in files (an adapter's encoder)
 
     def precompute(self, options: Any, inputs: Any, seed: int) -> tuple[Any, Callable[[Arrays], Arrays] | None] | None:
-        """What stays the same in training: (the inputs of what is trained, what turns examples into these; None: they
-        stay as they are); None: all is trained.
+        """What stays the same in training, or None if all is trained.
+
+        It is (the inputs of what is trained, what turns examples into these). The second is None if the examples stay
+        as they are.
 
         Args:
           seed: of the run, which draws the weights that no file has.
@@ -68,19 +73,19 @@ class Model:
         return None
 
     def finished(self, options: Any, inputs: Any, num_classes: int, weights: Any) -> tf.keras.Model:
-        """The whole model of the trained weights, in float32 throughout; takes what the task gives."""
+        """The whole model of the trained weights, in float32 throughout, which takes what the task gives."""
         raise NotImplementedError
 
     def whole_form(self, options: Any, inputs: Any, trained: tf.keras.Model, merged: bool = False) -> tf.keras.Model:
-        """The whole model of what was trained, which computes as training did; takes what the task gives.
+        """The whole model of what was trained, which computes as in training and takes what the task gives.
 
         Args:
           inputs: of what was trained.
           trained: with its weights.
-          merged: whether an adapter is added to the kernels, in place of staying beside them.
+          merged: whether an adapter is added to the kernels instead of staying separate.
         """
         raise NotImplementedError
 
     def adapted(self, options: Any, inputs: Any, trained: tf.keras.Model) -> tf.keras.Model:
-        """What was trained beside weights in files, with these in variables; takes the same inputs."""
+        """What was trained with fixed weights in files, with these in variables and the same inputs."""
         raise NotImplementedError

@@ -1,4 +1,6 @@
-"""Losses and statistics of models that classify pairs of a document; each of R relations holds of a pair or not.
+"""Losses and statistics of models that classify pairs of a document.
+
+Each of R relations holds of a pair or not.
 
 Such a model's outputs have a row per pair, as `LocalModel.rows` says: `logits` and `pair_labels` float32 [N, R]. A
 relation is predicted where its logit is above zero.

@@ -1,4 +1,4 @@
-"""Piecewise convolutional network (PCNN; Zeng et al., EMNLP 2015), the extractor of FedDS (Lazy MIL), Section 3.2."""
+"""The extractor of FedDS (Lazy MIL), Section 3.2: a piecewise convolutional network (PCNN, Zeng et al., EMNLP 2015)."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _build(options, inputs, num_classes: int, *, plain: bool) -> tf.keras.Model:
 
 
 def relative_positions(mask, start, limit: int):
-    """Rows of a table of position vectors: how far a token stands behind a mention's opening marker, clipped.
+    """Rows of a table of position vectors: how far a token is after a mention's opening marker, clipped.
 
     Args:
       mask: int32 [B, l], for its shape.

@@ -46,7 +46,7 @@ _LAYER = re.compile(r"\blayer(?:_\._|\.)(\d+)\b")
 
 
 class _UnusedChecks(logging.Filter):
-    """`transformers` checks ids by an operation that the graphs of TFF drop; TensorFlow writes a page on each."""
+    """Drops a page that TensorFlow logs on each check of ids by `transformers`, whose operation TFF's graphs drop."""
 
     def filter(self, record):
         message = record.getMessage()
@@ -57,7 +57,10 @@ logging.getLogger("tensorflow").addFilter(_UnusedChecks())
 
 
 def source_of(options, inputs) -> str:
-    """Folder or hub id of a model's encoder: its own option or the task's tokenizer; UserError for neither."""
+    """Folder or hub id of a model's encoder: its own option or the task's tokenizer.
+
+    Raises UserError if neither is set.
+    """
     source = options.encoder or inputs.tokenizer
     if source is None:
         raise UserError("the model needs an encoder: set task.tokenizer (or model.encoder) to its folder or id")
@@ -66,7 +69,9 @@ def source_of(options, inputs) -> str:
 
 @functools.lru_cache(maxsize=16)
 def load_config(source: str):
-    """The configuration of an encoder, by folder or hub id; read once, as models are built many times.
+    """The configuration of an encoder, by folder or hub id.
+
+    It is read only once, because models are built many times.
 
     Raises:
       UserError: there is none, or `transformers` has no TensorFlow model for it.
@@ -146,7 +151,7 @@ def _in_one_line(source: str, what: str):
 
 @contextlib.contextmanager
 def policy(name: str) -> Iterator[None]:
-    """Layers made inside compute in this precision; Keras has a global setting alone."""
+    """Layers made inside compute in this precision, for which Keras has only a global setting."""
     before = tf.keras.mixed_precision.global_policy()
     tf.keras.mixed_precision.set_global_policy(name)
     try:
@@ -177,8 +182,8 @@ class PieceEncoder(Adaptable):
           config: the encoder's configuration as a dict, `model_type` included.
           vocabulary_size: rows of the embedding matrix.
           dropout: rate in place of the configuration's own ones; None: those.
-          frozen_layers: if at least 1, the embeddings and so many of the lowest layers are not trained.
-          adapter: fields of AdapterOptions; trained are then the adapter and the new rows alone.
+          frozen_layers: if at least 1, the embeddings and this many of the lowest layers are not trained.
+          adapter: fields of AdapterOptions; then only the adapter and the new rows are trained.
           new_rows: with an adapter, (the first row of the embedding matrix that belongs to a new piece, their number).
           fixed: where an adapter's encoder has its other weights; None: in variables.
 
@@ -234,7 +239,10 @@ class PieceEncoder(Adaptable):
         sort_weights(self.main, trained)
 
     def fixed_values(self) -> list[np.ndarray]:
-        """Their values; the embedding matrix without the rows of new pieces, which are drawn and not used."""
+        """The values of `fixed_variables`.
+
+        The embedding matrix is without the rows of new pieces, which are drawn and not used.
+        """
         values = super().fixed_values()
         if self._count_new:
             matrix = self.main.embeddings.weight.matrix
@@ -283,7 +291,10 @@ def main_layer(config) -> tf.keras.layers.Layer:
 
 
 def positions(main: tf.keras.layers.Layer, config) -> int | None:
-    """Pieces that the main layer can read; None: any number. RoBERTa's positions begin behind the padding's id."""
+    """The number of pieces that the main layer can read, or None for any number.
+
+    RoBERTa's positions begin after the padding's id.
+    """
     count = getattr(config, "max_position_embeddings", None)
     padding = getattr(getattr(main, "embeddings", None), "padding_idx", None)
     return count if count is None or padding is None else count - padding - 1
@@ -297,7 +308,7 @@ def lowest(main: tf.keras.layers.Layer, count: int) -> list[tf.keras.layers.Laye
     """The embeddings and the `count` lowest layers.
 
     Raises:
-      ValueError: there are not so many, or the encoder does not name them as BERT or DistilBERT does.
+      ValueError: there are fewer, or the encoder does not name them like BERT or DistilBERT.
     """
     layers = stack_of(main).layer
     if count > len(layers):
@@ -345,7 +356,10 @@ def assign_pretrained(encoder: PieceEncoder, source: str) -> None:
 
 
 def _variables(encoder: PieceEncoder, checkpoint: Checkpoint) -> dict[str, tf.Variable]:
-    """Name in the checkpoint -> the encoder's variable; without those that a checkpoint does not or need not have."""
+    """Name in the checkpoint -> the encoder's variable.
+
+    Variables that a checkpoint does not or need not have are left out.
+    """
     variables = {}
     for variable in encoder.main.weights:
         tail = encoder.tail(variable)

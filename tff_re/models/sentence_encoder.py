@@ -20,7 +20,7 @@ class Options(EncoderOptions):
       (FedDS); `entity_start`: the outputs at the two opening markers (Baldini Soares et al. 2019).
     bias: whether the classifier has one; FedCMC's has none (Eq. 2).
     projection: units of a dense layer (tanh) between the mentions and the classifier, which then sees its outputs; not
-      set: there is none. With all layers of the encoder frozen it is what is trained beside the classifier.
+      set: there is none. With all layers of the encoder frozen, only it and the classifier are trained.
     """
 
     representation: Literal["entities_sum", "cls_entities_sum", "entity_max", "entity_start"] = "entities_sum"
@@ -55,7 +55,7 @@ MODEL = SentenceEncoder()
 
 @tf.keras.utils.register_keras_serializable("tff_re")
 class MentionFeatures(tf.keras.layers.Layer):
-    """The representation h of two mentions in a text, by name; see `Options.representation`.
+    """The representation h of two mentions in a text, by name (see `Options.representation`).
 
     Takes `outputs` [B, l, d], `head_mask` and `tail_mask` [B, l], `head_start` and `tail_start` [B]; gives [B, 2d],
     with [CLS] [B, 3d].

@@ -49,7 +49,7 @@ class Tagger(Model):
         return True
 
     def build(self, options: Options, inputs: TaggedTokenInput, num_classes: int) -> tf.keras.Model:
-        """Word vectors, an LSTM in each direction, a linear classifier of each token; outputs as `tagging` has them.
+        """Word vectors, an LSTM in each direction and a linear classifier of each token, with the outputs of `tagging`.
 
         The number of classes is that of the task's labels; the tags are the inputs'.
         """

@@ -42,7 +42,10 @@ class TrimTagged(tf.keras.layers.Layer):
 
 @tf.keras.utils.register_keras_serializable("tff_re")
 class TokenRows(tf.keras.layers.Layer):
-    """{`outputs` [B, l, d], `tags` [B, l]} -> {`rows` [N, d], those of the tokens; `lengths` int32 [B]}."""
+    """{`outputs` [B, l, d], `tags` [B, l]} -> {`rows` [N, d], `lengths` int32 [B]}.
+
+    `rows` are those of the tokens.
+    """
 
     def call(self, inputs):
         tokens = inputs["tags"] >= 0
@@ -63,7 +66,9 @@ class TokenTags(tf.keras.layers.Layer):
 
 
 def padded(rows: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-    """[N, ...] -> [B, L, ...]: each text's rows, and zeros behind them; L is at least 1.
+    """[N, ...] -> [B, L, ...]: each text's rows, followed by zeros.
+
+    L is at least 1.
 
     Args:
       rows: of the texts, one after the other.
@@ -85,7 +90,9 @@ def allowed_tags(annotated: tf.Tensor, num_tags: int) -> tf.Tensor:
 
 
 def tag_losses(labels: tf.Tensor, outputs: Outputs) -> tf.Tensor:
-    """The loss of each row, float32 [N]: -log p(tag); with a CRF its text's -log p(tags) over the number of its rows.
+    """The loss of each row, float32 [N]: -log p(tag).
+
+    With a CRF it is its text's -log p(tags) over the number of its rows.
 
     The probability is among the tags of types that the text is annotated with, and outside; a tag of another type
     counts as outside, as it would stand in a text that is not annotated with the type.
@@ -107,7 +114,9 @@ def tag_losses(labels: tf.Tensor, outputs: Outputs) -> tf.Tensor:
 
 
 def tag_statistics(labels: tf.Tensor, outputs: Outputs) -> dict[str, tf.Tensor]:
-    """Counts over texts, float32 [K] each but for the last; of a text only the types that it is annotated with.
+    """Counts over texts, float32 [K] each except for the last.
+
+    Of a text, only the types that it is annotated with count.
 
     - `true_positives`: predicted entities with the start, the end and the type of an annotated one;
     - `predicted`; `actual`: annotated ones, those that tags do not represent included;
@@ -143,12 +152,12 @@ def tag_statistics(labels: tf.Tensor, outputs: Outputs) -> dict[str, tf.Tensor]:
 
 
 class Spans(NamedTuple):
-    """The entities that tags mean, as `datasets.entities.tags.spans_of` decodes them, by rows; [N] each.
+    """The entities that tags mean, by rows, [N] each, as `datasets.entities.tags.spans_of` decodes them.
 
     Attributes:
       type: int32, of the entity that a row belongs to, from 0; -1: of none.
       begins: bool, whether an entity begins at the row.
-      end: int32, where one begins the row behind its last; else 0.
+      end: int32, where one begins, the row after its last; else 0.
     """
 
     type: tf.Tensor
@@ -180,7 +189,7 @@ def spans(tags: tf.Tensor, lengths: tf.Tensor, num_types: int, num_tags: int) ->
 
 
 def best_tags(outputs: Outputs) -> tf.Tensor:
-    """int32 [N]: the most likely tag of each row; with a CRF the text's most likely tagging."""
+    """The most likely tag of each row, int32 [N], or with a CRF the text's most likely tagging."""
     logits, lengths = tf.cast(outputs["logits"], tf.float32), outputs["lengths"]
     if "transitions" not in outputs:
         return tf.argmax(logits, axis=-1, output_type=tf.int32)
@@ -188,7 +197,7 @@ def best_tags(outputs: Outputs) -> tf.Tensor:
 
 
 def probabilities_and_tags(outputs: Outputs, tags: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """(the probability of each tag at each token, float32 [B, L, T]; `best_tags` of them, int32 [B, L]).
+    """(the probability of each tag at each token, float32 [B, L, T], and their `best_tags`, int32 [B, L]).
 
     The probabilities are a CRF's marginals, else a softmax. Where there is no token they are 0, and the tag is -1.
 
@@ -206,7 +215,10 @@ def probabilities_and_tags(outputs: Outputs, tags: tf.Tensor) -> tuple[tf.Tensor
 
 
 def at_tokens(rows: tf.Tensor, present: tf.Tensor) -> tf.Tensor:
-    """[N, ...] -> [B, L, ...]: the rows where `present`, bool [B, L], says that there are tokens; zero elsewhere."""
+    """[N, ...] -> [B, L, ...]: the rows at the tokens, and zero elsewhere.
+
+    `present`, bool [B, L], says where there are tokens.
+    """
     shape = tf.concat([tf.shape(present), tf.shape(rows)[1:]], 0)
     values = tf.scatter_nd(tf.cast(tf.where(present), tf.int32), rows, shape)
     return tf.ensure_shape(values, [*present.shape, *rows.shape[1:]])
@@ -237,7 +249,7 @@ def _outside_unless(allowed: tf.Tensor, tags: tf.Tensor) -> tf.Tensor:
 
 
 def _before(values: tf.Tensor, first) -> tf.Tensor:
-    """Of each row the value of the one before it, [N]; `first` of the first row."""
+    """Of each row the value of the one before it, [N], and for the first row `first`."""
     return tf.pad(values, [[1, 0]], constant_values=first)[:-1]
 
 

@@ -41,7 +41,7 @@ MODEL = TextEncoder()
 
 @tf.keras.utils.register_keras_serializable("tff_re")
 class TextFeatures(tf.keras.layers.Layer):
-    """The representation h [B, d] of a text, by name; see `Options.pooling`.
+    """The representation h [B, d] of a text, by name (see `Options.pooling`).
 
     Takes `outputs` [B, l, d] and `attention_mask` [B, l].
     """

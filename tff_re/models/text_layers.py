@@ -19,7 +19,9 @@ class TrimPadding(tf.keras.layers.Layer):
 
 @tf.keras.utils.register_keras_serializable("tff_re")
 class LastState(tf.keras.layers.Layer):
-    """(states [l, B, d], tokens [B, l]) -> the state at each sentence's last token, [B, d]; zero for an empty one.
+    """(states [l, B, d], tokens [B, l]) -> the state at each sentence's last token, [B, d].
+
+    It is zero for an empty sentence.
 
     A recurrent layer reads left to right, so this is what a mask would give, without a mask's cost in every step.
     """
@@ -34,7 +36,10 @@ class LastState(tf.keras.layers.Layer):
 
 @tf.keras.utils.register_keras_serializable("tff_re")
 class MeanOfWords(tf.keras.layers.Layer):
-    """(vectors [B, l, d], tokens [B, l]) -> the mean vector of a sentence's tokens, [B, d]; zero for an empty one."""
+    """(vectors [B, l, d], tokens [B, l]) -> the mean vector of a sentence's tokens, [B, d].
+
+    It is zero for an empty sentence.
+    """
 
     def call(self, inputs):
         vectors, tokens = inputs
@@ -62,7 +67,10 @@ class TrimRelations(tf.keras.layers.Layer):
 
 
 def keras_inputs(inputs) -> dict[str, tf.Tensor]:
-    """The Keras inputs of an input form, by name; Keras warns of a feature that is none, so unused ones are too."""
+    """The Keras inputs of an input form, by name.
+
+    Unused inputs are included, because Keras warns of features without an input.
+    """
     return {name: tf.keras.Input(s.shape[1:], dtype=s.dtype, name=name) for name, s in inputs.specs.items()}
 
 

@@ -1,4 +1,7 @@
-"""A pretrained transformer that gives each word piece of a text a tag, optionally with a CRF; long texts in windows."""
+"""A pretrained transformer that gives each word piece of a text a tag, optionally with a CRF.
+
+Long texts are read in windows.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ class TokenEncoder(WindowedEncoderModel):
         return pieces.max_length is None or pieces.max_length > longest or bool(options.recompute)
 
     def build(self, options: Options, inputs: TaggedPieceInput | HiddenInput, num_classes: int) -> tf.keras.Model:
-        """The transformer's outputs at the pieces with a tag, logits W h + b; outputs as `tagging` has them.
+        """The transformer's outputs at the pieces with a tag, logits W h + b, in the form of `tagging`.
 
         For a HiddenInput only what lies above the frozen layers. The number of classes is that of the task's labels;
         the tags are the inputs'.

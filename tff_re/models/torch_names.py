@@ -34,7 +34,7 @@ def encoder_name(tail: str) -> str:
     """PyTorch's name of an encoder's weight, such as `encoder.layer.0.output.dense.weight`.
 
     Args:
-      tail: the name in Keras behind that of the encoder's main layer (`Adaptable.tail`).
+      tail: the name in Keras after that of the encoder's main layer (`Adaptable.tail`).
     """
     path, _, leaf = tail.rpartition("/")
     name = _LEAVES.get(leaf, leaf)
@@ -64,7 +64,9 @@ def head_names(model: tf.keras.Model) -> dict[str, tuple[tf.Variable, str]]:
 
 
 def transposed(value: np.ndarray, leaf: str) -> np.ndarray:
-    """The array in the other library's layout; the same function goes both ways.
+    """The array in the other library's layout.
+
+    The same function converts in both directions.
 
     Args:
       leaf: the last part of the weight's name in Keras.

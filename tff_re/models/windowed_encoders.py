@@ -53,15 +53,24 @@ class WindowedEncoderModel(EncoderModel):
     inference_batch: int
 
     def in_windows(self, options: WindowOptions, pieces) -> bool:
-        """Whether texts of these inputs are read in windows; if not, as by any other EncoderModel."""
+        """Whether texts of these inputs are read in windows.
+
+        If not, they are read like by any other EncoderModel.
+        """
         return True
 
     def cached_layers(self, config, frozen_layers: int) -> int:
-        """How many frozen layers run once; `config` is the encoder's as a dict."""
+        """How many frozen layers run once.
+
+        `config` is the encoder's as a dict.
+        """
         return frozen_layers
 
     def encoder_layer(self, options: WindowOptions, inputs) -> WindowedPieces | UpperWindowedPieces:
-        """The layer `encoder` for these inputs; UserError where the options do not fit the encoder."""
+        """The layer `encoder` for these inputs.
+
+        Raises UserError if the options do not fit the encoder.
+        """
         source = source_of(options, pieces_of(inputs))
         config = load_config(source)
         if isinstance(inputs, HiddenInput):
@@ -142,7 +151,7 @@ class WindowedEncoderModel(EncoderModel):
 
 
 def windowed_inputs(inputs) -> Mapping[str, tf.Tensor]:
-    """`keras_inputs`, in which texts behind frozen layers may have any number of windows and pieces."""
+    """`keras_inputs`, in which texts after frozen layers may have any number of windows and pieces."""
     arrays = keras_inputs(inputs)
     if isinstance(inputs, HiddenInput) and len(inputs.shape) == 3:
         arrays["hidden"] = tf.keras.Input([None, None, inputs.shape[-1]], dtype=tf.float16, name="hidden")

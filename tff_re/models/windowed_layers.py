@@ -73,9 +73,11 @@ class WindowedPieces(PieceEncoder):
 
 @tf.keras.utils.register_keras_serializable("tff_re")
 class LowerWindowedPieces(WindowedPieces):
-    """`input_ids`, `attention_mask` [B, l] -> `hidden` float16 [B, V, w, d] for UpperWindowedPieces; padding is zero.
+    """`input_ids`, `attention_mask` [B, l] -> `hidden` float16 [B, V, w, d] for UpperWindowedPieces.
 
-    Its encoder has the frozen layers alone.
+    Padding is zero.
+
+    Its encoder has only the frozen layers.
     """
 
     def call(self, inputs, training=None):
@@ -95,7 +97,7 @@ class UpperWindowedPieces(UpperLayers):
     """
 
     def __init__(self, config, dropout, frozen_layers, window: int, overlap: int, recompute: bool = False, **kwargs):
-        """Args: as WindowedPieces'; `window` and `overlap` are those that its frozen layers ran with."""
+        """Args: as WindowedPieces', with the `window` and `overlap` that its frozen layers ran with."""
         # Not cast as a whole: many texts have fewer windows than the longest.
         super().__init__(config, dropout, frozen_layers, autocast=False, **kwargs)
         self.window, self.overlap, self.recompute = window, overlap, recompute

@@ -43,9 +43,9 @@ def lines(
     band: str = "least, greatest",
     colours: Mapping[str, str] | None = None,
 ):
-    """A line for each algorithm, with the band between its last two values, called `band`; controls are dashed.
+    """A line for each algorithm, with the band between its last two values, called `band`.
 
-    `colours`: of all lines; in place of one after the other.
+    Controls are dashed. `colours`: of all lines; by default they are assigned in order.
     """
     from bokeh.models import ColumnDataSource, HoverTool
 
@@ -149,7 +149,10 @@ def cells(
 
 
 def bars(names: Sequence[str], series: Mapping[str, Sequence[float]], ylabel: str, *, percent: bool = False):
-    """Bars side by side for each name; values that are not finite have none."""
+    """Bars for each name, next to each other.
+
+    Values that are not finite have no bar.
+    """
     from bokeh.models import ColumnDataSource, HoverTool
 
     figure = _figure("", ylabel, x_range=(0, len(names)))
@@ -172,7 +175,10 @@ def bars(names: Sequence[str], series: Mapping[str, Sequence[float]], ylabel: st
 
 
 def dots(names: Sequence[str], series: Mapping[str, Sequence[float]], xlabel: str, ylabel: str):
-    """A share for each name, a colour for each series; the names are told on hovering."""
+    """A share for each name, with a colour for each series.
+
+    The names appear on hovering.
+    """
     from bokeh.models import ColumnDataSource, HoverTool
 
     figure = _figure(f"{xlabel} ({len(names)} in all)", ylabel, x_range=(0, len(names)))
@@ -233,7 +239,7 @@ def _legend(figure, drawn: Sequence[tuple[str, list]]) -> None:
 
 
 def _name_ticks(axis, names: Sequence[str], *, upright: bool = False) -> None:
-    """Names at the middles of the cells 0..n; of many every second, fifth …"""
+    """Names at the middles of the cells 0..n, or of every second, fifth … if there are many."""
     from bokeh.models import FixedTicker
 
     steps = (s * 10**p for p in range(9) for s in (1, 2, 5))

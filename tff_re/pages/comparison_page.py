@@ -66,7 +66,7 @@ def _comparison_page(path: Path, record: Mapping[str, Any]) -> str:
 
 
 def _headline(table: Mapping[str, Any]) -> str | None:
-    """The verdicts on the first metric of a table in a sentence; None for a table without any."""
+    """One sentence with the verdicts on the first metric of a table, or None for a table without verdicts."""
     compared = (part for part in table["parts"] if any(name == "verdict" for name, _ in part["columns"]))
     part = next(compared, None)
     if part is None:
@@ -184,7 +184,10 @@ def _compared_clients(folders: Mapping[str, Sequence[Path]]) -> list[Block]:
 def _means(
     folders: Mapping[str, Sequence[Path]], file: str, key: str, value: str
 ) -> tuple[dict[str, dict[str, float]], list[str]]:
-    """(row -> class or client -> mean over the seeds, only of rows that have any; all classes or clients, in order)."""
+    """(row -> class or client -> mean over the seeds, all classes or clients in order).
+
+    Rows without any value are left out.
+    """
     means = {name: _mean_over(runs, file, key, value) for name, runs in folders.items()}
     means = {name: values for name, values in means.items() if values}
     return means, list(dict.fromkeys(label for values in means.values() for label in values))

@@ -25,7 +25,7 @@ class Entity(Protocol):
 
 
 class EntityText(Protocol):
-    """A text with its entities, in the order of the text; none overlap."""
+    """A text with its entities, which do not overlap and are in the order of the text."""
 
     @property
     def text_id(self) -> str: ...
@@ -36,7 +36,7 @@ class EntityText(Protocol):
 
 
 def entities_page(texts: Sequence[EntityText], types: Sequence[str], title: str, made_by: str) -> str:
-    """The page as HTML, which needs nothing beside it. A click on an entity marks all of its type.
+    """The page as HTML, which needs no other file.  A click on an entity marks all of its type.
 
     Args:
       texts: in their order.
@@ -60,7 +60,10 @@ def entities_page(texts: Sequence[EntityText], types: Sequence[str], title: str,
 
 
 def parts(text: EntityText, numbers: Mapping[str, int]) -> Iterator[TextPart]:
-    """A text in pieces, its entities among them; `numbers` are those of the types."""
+    """The pieces of a text, its entities among them.
+
+    `numbers` are those of the types.
+    """
     done = 0
     for entity in text.entities:
         if entity.start > done:

@@ -20,7 +20,7 @@ Key = tuple[str, str]
 
 
 class Result(Protocol):
-    """What was extracted from all documents; the page may show only the first ones."""
+    """What was extracted from all documents, of which the page may show only the first ones."""
 
     @property
     def documents(self) -> int: ...

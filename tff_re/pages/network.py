@@ -19,12 +19,12 @@ _LONGEST_LABEL = 28
 def network(
     edges: Sequence[tuple[int, str, int]], nodes: Mapping[int, tuple[str, str, str]], most_nodes: int
 ) -> Network | None:
-    """The picture of a graph; None where there is no edge.
+    """The picture of a graph, or None if it has no edge.
 
     Args:
       edges: (node, relation, node); an edge that is there several times is drawn once.
       nodes: Node -> (label, note, colour).
-      most_nodes: So many nodes are drawn at most, those with the most edges.
+      most_nodes: The maximum number of nodes; those with the most edges are drawn.
     """
     degrees = Counter(node for head, _, tail in edges for node in (head, tail))
     drawn = [node for node, _ in degrees.most_common(most_nodes)]

@@ -1,5 +1,8 @@
-"""One HTML page that needs nothing beside it: sections of tables, charts and lists. What a page shows comes as plain
-values; all of it is escaped (jinja2), because names of clients and classes come from data."""
+"""One self-contained HTML page of sections with tables, charts and lists.
+
+What a page shows comes as plain values; all of it is escaped (jinja2), because names of clients and classes come from
+data.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from tff_re.pages.charts import embedded
 
 @dataclass(frozen=True)
 class Table:
-    """A table; the first column names the rows.
+    """A table whose first column names the rows.
 
     Attributes:
       heading: of each column.
@@ -68,7 +71,10 @@ class Words:
 
 @dataclass(frozen=True)
 class Code:
-    """Text to copy, such as a command; `folded` under its title until the reader opens it."""
+    """Text to copy, such as a command.
+
+    `folded`: it is hidden under its title until the reader opens it.
+    """
 
     text: str
     folded: str = ""
@@ -90,7 +96,7 @@ class TextPart:
     Attributes:
       text: the piece.
       colour: of a mention, as CSS has it.
-      entity: the number of the mention's entity; None: the piece is no mention.
+      entity: the number of the mention's entity; None: the piece is not a mention.
       note: what the reader sees at the mention.
     """
 
@@ -136,7 +142,10 @@ class NetworkEdge:
 
 @dataclass(frozen=True)
 class Network:
-    """A graph of entities; a click on one marks it, its neighbours, its mentions and its rows of tables."""
+    """A graph of entities.
+
+    A click on an entity marks it, its neighbours, its mentions and its rows of tables.
+    """
 
     nodes: Sequence[NetworkNode]
     edges: Sequence[NetworkEdge]
@@ -151,7 +160,10 @@ Block = Table | Chart | Facts | Items | Words | Code | Heading | MarkedText | Ne
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page, which the contents list; those without blocks are left out."""
+    """A part of the page, which the table of contents lists.
+
+    Sections without blocks are left out.
+    """
 
     anchor: str
     title: str

@@ -77,7 +77,7 @@ def _data(task: Mapping[str, Any]) -> str:
 
 
 def _date(log: Path) -> str:
-    """The first and the last day in the run's log; empty without a log."""
+    """The first and the last day in the run's log, or an empty text without a log."""
     stamps = _STAMP.findall(log.read_text("utf-8", "replace")) if log.is_file() else []
     if not stamps:
         return ""

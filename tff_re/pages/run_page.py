@@ -83,7 +83,10 @@ def run_page(path: Path) -> str:
 
 
 def sites_of(folder: RunFolder) -> dict[str, str]:
-    """Site -> what it had in a run across sites, by numbers; empty for a simulation."""
+    """Site -> what the run recorded for it across sites, by site number.
+
+    Empty for a simulation.
+    """
     if not folder.sites.exists():
         return {}
     clients = clients_at_sites(folder)
@@ -346,7 +349,7 @@ def _number(metric: str, value: Any) -> str:
 
 
 def percent_text(value: float) -> str:
-    """A share in percent; a dash for what is not finite."""
+    """A share in percent, or a dash if it is not finite."""
     return f"{100 * value:.2f} %" if math.isfinite(value) else "–"
 
 

@@ -13,7 +13,7 @@ from tff_re.runs.folder import permissions
 
 
 def write_page(path: Path, out: Path | None = None) -> Path:
-    """Writes the page of a finished run's or comparison's folder; `report.html` in it, or `out`.
+    """Writes the page of a finished run's or comparison's folder to `out`, by default to `report.html` in the folder.
 
     Raises:
       UserError: the folder is neither, is not finished, or a file in it is missing or damaged.

@@ -1,1 +1,1 @@
-"""From plain numbers to tables and pictures; knows no TensorFlow."""
+"""Tables and pictures made from plain numbers, without TensorFlow."""

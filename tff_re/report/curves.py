@@ -122,7 +122,9 @@ def over_values(
 
 
 def run_curves(path: str | os.PathLike, rows: Sequence[Mapping[str, Any]], title: str = "") -> list[Path]:
-    """Loss and accuracy (of a ranking its area, of a threshold its F1) of one run over its rounds, in two panels.
+    """Loss and accuracy of one run over its rounds, in two panels.
+
+    Instead of the accuracy, a ranking has its area under the curve and a threshold its F1.
 
     Args:
       path: The PNG file.
@@ -131,7 +133,7 @@ def run_curves(path: str | os.PathLike, rows: Sequence[Mapping[str, Any]], title
       title: Above the picture.
 
     Raises:
-      ValueError: a row has no `round`, or a value is no number.
+      ValueError: a row has no `round`, or a value is not a number.
     """
     columns = list(dict.fromkeys(name for row in rows for name in row))
     figure = new_figure(8.4, 3.3)

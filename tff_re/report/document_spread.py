@@ -56,7 +56,10 @@ def write_documents(folder: Path, statistics) -> list[Path]:
 
 
 def documents_table(rows: Sequence[Mapping[str, Any]], max_clients: int = 30) -> Table:
-    """The rows for the terminal; of more than `max_clients` those with the most and the fewest documents."""
+    """The rows for the terminal, at most `max_clients`.
+
+    Of more clients, those with the most and the fewest documents are printed.
+    """
     table = Table(title="Documents", title_justify="left", title_style="bold", caption_justify="left")
     for number, heading in enumerate(("client", "documents", *PER_DOCUMENT, "positive pairs", "entropy")):
         table.add_column(heading, justify="right" if number else "left", overflow="fold")
@@ -72,8 +75,10 @@ def documents_table(rows: Sequence[Mapping[str, Any]], max_clients: int = 30) ->
 
 
 def documents_png(path: str | os.PathLike, rows: Sequence[Mapping[str, Any]]) -> list[Path]:
-    """Six panels over the clients: documents; entities, mentions and pairs of a document in the mean; the share of
-    positive pairs; the mean structural entropy with its range.
+    """Six panels of document statistics over the clients.
+
+    The panels: documents; entities, mentions and pairs of a document on average; the share of positive pairs; the mean
+    structural entropy with its range.
 
     Args:
       path: The PNG file.

@@ -45,8 +45,11 @@ _BOXES = ("last resort", "lastresort", "notdef")
 
 
 def colours_of(names: Sequence[str]) -> dict[str, str]:
-    """Metric (`test/loss`, `train_accuracy`) -> the colour of its split; of several metrics of a split the first has
-    it, and those without one get what is left, in their order."""
+    """Metric (`test/loss`, `train_accuracy`) -> the colour of its split.
+
+    If a split has several metrics, the first gets its colour. The others, and metrics without a split, get the
+    remaining colours in order.
+    """
     colour_of: dict[str, str] = {}
     for name in names:
         colour = SPLIT_COLOURS.get(re.split("[/_]", name)[0])
@@ -154,7 +157,7 @@ def name_ticks(axis, names: list[str], font: list[str] | None, *, rotate: bool =
 
 
 def heatmap(axes, matrix, **colours):
-    """Cells [rows, columns] from the top down with white lines between them; the image."""
+    """Draws cells [rows, columns] from the top down with white lines between them and returns the image."""
     width = 0.8 if max(np.shape(matrix)) <= 60 else 0.2
     image = axes.pcolormesh(matrix, edgecolors="white", linewidth=width, **colours)
     axes.invert_yaxis()
@@ -222,7 +225,10 @@ def hide_spines(axes, *sides: str) -> None:
 
 
 def side_legend(axes, handles, names: Sequence[str], font: list[str] | None, title: str | None = None, **options):
-    """A legend right of the axes, its names in these fonts; `title` in small print above."""
+    """A legend to the right of the axes, with its names in these fonts.
+
+    `title` is printed small above it.
+    """
     position = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.02), "frameon": False, "alignment": "left"}
     legend = axes.legend(handles, names, title=title, title_fontsize=7, **position, **options)
     for text in legend.get_texts():
@@ -230,12 +236,18 @@ def side_legend(axes, handles, names: Sequence[str], font: list[str] | None, tit
 
 
 def marker(number: int) -> str:
-    """Of the line of this number; where colours come round again, markers are others."""
+    """The marker of the line of this number.
+
+    Where colours repeat, the markers differ.
+    """
     return MARKERS[(number + number // len(COLOURS)) % len(MARKERS)]
 
 
 def line_axes(title: str, xlabel: str, ylabel: str, lines: int = 1):
-    """A figure and its axes, for so many lines, one for each algorithm, over x; as high as their legend."""
+    """A figure and its axes for a number of lines, one for each algorithm, over x.
+
+    It is as high as their legend.
+    """
     figure = new_figure(6.6, max(3.9, 0.24 * lines))
     axes = figure.add_subplot()
     axes.set_xlabel(xlabel)
@@ -247,7 +259,7 @@ def line_axes(title: str, xlabel: str, ylabel: str, lines: int = 1):
 
 
 def new_figure(width: float, height: float):
-    """An empty figure; width and height in inches."""
+    """An empty figure of this width and height in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -257,7 +269,7 @@ def new_figure(width: float, height: float):
 
 
 def save_png(figure, path: str | os.PathLike) -> list[Path]:
-    """Writes the figure whole or not at all; the file in a list.
+    """Writes the whole figure or nothing and returns a list of the file.
 
     Raises:
       DataError: the file cannot be written; an older one is still whole then.

@@ -24,7 +24,7 @@ _ROUNDING = 1e-9
 
 
 def main_metric(metrics: Mapping[str, Any]) -> str | None:
-    """The metric of test that says how good a run is; None where it has none."""
+    """The test metric that says how good a run is, or None if it has none."""
     names = (f"test/{quality}" for quality in _QUALITIES)
     return next((name for name in names if _is_number(metrics.get(name))), None)
 
@@ -47,7 +47,7 @@ def of_run(summary: Mapping[str, Any]) -> str:
 
 
 def no_better(summary: Mapping[str, Any]) -> str | None:
-    """That the run's main metric on test is not above that of a model without training, in a sentence; None: it is."""
+    """A sentence if the run's main metric on test does not exceed that of a model without training, else None."""
     name, values = _result(summary)
     trivial = None if name is None else _best_trivial(summary, name)
     if trivial is None or values[name] > trivial[1] + _ROUNDING:

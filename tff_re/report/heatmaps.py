@@ -35,7 +35,7 @@ def partition_heatmap(
       path: The PNG file.
       counts: Numbers of samples [K, C].
       client_ids: K names. Of many, some are shown.
-      label_names: C names. If no installed font has their characters, the classes are numbered and a text file beside
+      label_names: C names. If no installed font has their characters, the classes are numbered and a text file next to
         the picture says which is which.
 
     Raises:
@@ -75,7 +75,9 @@ def partition_heatmap(
 
 
 def confusion_png(path: str | os.PathLike, matrix: np.ndarray, label_names: Sequence[str]) -> list[Path]:
-    """A confusion matrix: rows are true classes, columns predictions; colours are shares of a row, numbers are counts.
+    """A confusion matrix with true classes as rows and predictions as columns.
+
+    Colours are shares of a row, numbers are counts.
 
     Args:
       path: The PNG file.

@@ -25,8 +25,11 @@ def write_precision_recall(path: str | os.PathLike, points: Points) -> None:
 
 
 def on_grid(points: Points) -> np.ndarray:
-    """Precision at each recall of `GRID`: that of the first prediction which reaches it; NaN beyond the curve's end,
-    which may lie below a recall of one (facts that are no candidates are never found)."""
+    """Precision at each recall of `GRID`: that of the first prediction which reaches it.
+
+    It is NaN beyond the curve's end, which may be below a recall of one (facts that are not candidates are never
+    found).
+    """
     recall, precision = points[:, 0], points[:, 1]
     return np.append(precision, np.nan)[np.searchsorted(recall, GRID - 1e-12)]
 

@@ -1,5 +1,7 @@
-"""FedCMC's Figure 1 (Du, He and Jin, Section 3.2): the labels of the clients beside the local average similarities
-d_{k,c} of their classifiers (Eq. 10), and the paper's observations on it as numbers."""
+"""FedCMC's Figure 1 (Du, He and Jin, Section 3.2), and the paper's observations on it as numbers.
+
+The figure shows the labels of the clients next to the local average similarities d_{k,c} of their classifiers (Eq. 10).
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ def similarity_figure(
 ) -> list[Path]:
     """Samples by client and class (a), the global distribution (b), the similarities in each given round (c, d, …).
 
-    All rounds share a scale of colours, on which a low similarity is dark, as many samples are.
+    All rounds share a scale of colours, on which a low similarity is dark, like a large number of samples.
 
     Args:
       path: The PNG file.
@@ -115,8 +117,9 @@ def similarity_figure(
 
 
 class RankCorrelations(NamedTuple):
-    """Spearman's rank correlations of the numbers of samples N_k^c with the similarities d_{k,c} in a round; NaN where
-    there is nothing to correlate.
+    """Spearman's rank correlations of the numbers of samples N_k^c with the similarities d_{k,c} in a round.
+
+    A correlation is NaN where there is nothing to correlate.
 
     Attributes:
       across_classes: in the rows, a client's classes; the mean over clients. Observation 1: below zero in the first

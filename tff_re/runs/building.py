@@ -58,7 +58,10 @@ class Setting:
         return min(self.clients, int(stats.binom.ppf(1 - 1e-9, self.clients, self.per_round / self.clients)))
 
     def server_examples(self, who: str, key: str) -> dict[str, np.ndarray]:
-        """The server's examples; UserError if it has none: `who` needs them, or `key` another value."""
+        """The server's examples, which `who` needs.
+
+        Raises UserError if the server has none, and suggests another value of `key`.
+        """
         return server_examples(self.recipe, self.prepared, who, key)
 
 
@@ -73,7 +76,7 @@ def server_examples(recipe: Recipe, prepared: Prepared, who: str, key: str) -> d
 
 
 def named(recipe: Recipe, make, *arguments):
-    """make(*arguments); a UserError names the recipe."""
+    """Returns make(*arguments) and names the recipe in a UserError."""
     try:
         return make(*arguments)
     except UserError as error:
@@ -90,7 +93,7 @@ def naming_algorithm(recipe: Recipe) -> Iterator[None]:
 
 
 def expected_clients(recipe: Recipe) -> int | None:
-    """How many clients are asked in a round, as far as the recipe says it without the data; None: it does not."""
+    """The number of clients asked in a round, or None if the recipe does not say it without the data."""
     training, per_round = recipe.training, recipe.training.clients_per_round
     if training.client_fraction is not None:
         known = recipe.partition.get("num_clients")
@@ -125,7 +128,7 @@ def clients_per_round(recipe: Recipe, clients: int) -> int:
 
 
 def weight_bytes(recipe: Recipe, model: LocalModel) -> int:
-    """Bytes of a model's weights, from their shapes; nothing is allocated.
+    """Bytes of a model's weights, computed from their shapes without allocating memory.
 
     Raises:
       UserError: TensorFlow refuses the shapes.
@@ -191,7 +194,10 @@ def with_counts(recipe: Recipe, clients: int, prepared: Prepared) -> Any:
 
 
 def client_model(recipe: Recipe, prepared: Prepared) -> LocalModel:
-    """The clients' own model; UserError for an algorithm that averages weights, or frozen layers."""
+    """The clients' own model.
+
+    Raises UserError for an algorithm that averages weights, or for frozen layers.
+    """
     build = algorithms.find(recipe.algorithm.name).build
     if "client_model" not in inspect.signature(build).parameters:
         raise UserError(
@@ -211,7 +217,7 @@ def client_model(recipe: Recipe, prepared: Prepared) -> LocalModel:
 
 
 def sizes_of(prepared: Prepared) -> tuple:
-    """The sizes that the computations depend on; they do not depend on values."""
+    """The sizes, but not the values, that the computations depend on."""
     inputs = prepared.inputs
     vectors = getattr(inputs, "vectors", None)
     sizes = tuple(getattr(inputs, f.name) for f in dataclasses.fields(inputs) if f.compare and f.name != "vectors")

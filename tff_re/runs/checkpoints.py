@@ -68,12 +68,12 @@ class Records:
         return {**opened, "tensorboard": tff.program.TensorBoardReleaseManager(str(self._folder.tensorboard))}
 
     def close(self) -> None:
-        """Closes the event loop; a write that was interrupted comes to its end first, in a thread of the loop's."""
+        """Closes the event loop after a write that was interrupted has ended in one of the loop's threads."""
         self._run(self._loop.shutdown_default_executor())
         self._loop.close()
 
     def release(self, round_num: int, metrics: dict[str, float], timings: dict[str, float]) -> None:
-        """Appends a round; rows of this round and later ones (of a run before --resume) are dropped.
+        """Appends a round and drops rows of this round and later ones (of a run before --resume).
 
         Raises:
           UserError: a file was damaged during training.
@@ -90,7 +90,7 @@ class Records:
     def release_client_states(
         self, round_num: int, label_names: Sequence[str], states: Mapping[str, Mapping[str, np.ndarray]]
     ) -> None:
-        """Appends the recorded client states to client_states.csv; rows of this round and later ones are dropped.
+        """Appends the recorded client states to client_states.csv and drops rows of this round and later ones.
 
         Args:
           round_num: the round.
@@ -112,8 +112,10 @@ class Records:
         write_text(self._folder.client_states, csv_text(rows))
 
     def release_answers(self, round_num: int, outcomes: Iterable[tuple[int, str, str]]) -> None:
-        """Appends who was asked in a round, (attempt, client id, outcome) each, to answers.csv; rows of this round and
-        later ones are dropped. Raises UserError as `read_answers`."""
+        """Appends to answers.csv who was asked in a round: (attempt, client id, outcome) each.
+
+        Rows of this round and later ones are dropped. Raises UserError like `read_answers`.
+        """
         if self._answers is None:
             self._answers = read_answers(self._folder)
         self._answers = [row for row in self._answers if int(row[0]) < round_num]
@@ -152,7 +154,7 @@ class Records:
             raise
 
     def _keep_finished(self) -> str:
-        """Writes the checkpoint of the last finished round, if it is not there yet; what was done, in a line."""
+        """Writes the checkpoint of the last finished round, if it is missing, and says what was done in one line."""
         round_num, state = self._finished
         try:
             self.close()
@@ -166,7 +168,7 @@ class Records:
         return line
 
     def load_latest(self, structure: OrderedDict, *, resume: bool = True):
-        """(state, round) of the newest checkpoint, or (None, 0); repairs the CSV files by its record.
+        """Returns (state, round) of the newest checkpoint, or (None, 0), and repairs the CSV files from its record.
 
         Args:
           structure: a state of the same structure.
@@ -226,7 +228,7 @@ class Records:
 
 
 def latest_round(folder: RunFolder) -> int:
-    """The round of the newest checkpoint, from the names of the files; 0 without one."""
+    """The round of the newest checkpoint, from the names of the files, or 0 without a checkpoint."""
     names = (path.name.removeprefix(_PREFIX) for path in folder.checkpoints.glob(f"{_PREFIX}*"))
     return max((int(name) for name in names if name.isdecimal()), default=0)
 

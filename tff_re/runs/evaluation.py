@@ -48,15 +48,19 @@ class Evaluation:
     per_class: tuple[np.ndarray, ...] | None = field(default=None, repr=False)
 
     def recorded(self, split: str) -> dict[str, float]:
-        """Its metrics as metrics.csv names them, e.g. `test/accuracy`; `sites/test` is the number of sites."""
+        """The metrics under their names in metrics.csv, e.g. `test/accuracy`.
+
+        `sites/test` is the number of sites.
+        """
         names = recorded_of_train(self.metrics) if split == "train" else self.metrics
         sites = {} if self.sites is None else {f"sites/{split}": float(self.sites[0])}
         return {f"{split}/{name}": self.metrics[name] for name in names} | sites
 
 
 class Evaluator:
-    """Evaluates weights on the clients' examples of one split, `test`, `dev` or `train`; keeps the arranged examples
-    between rounds.
+    """Evaluates weights on the clients' examples of one split: `test`, `dev` or `train`.
+
+    It keeps the arranged examples between rounds.
 
     Attributes:
       clients: the ids of those that have examples of the split.
@@ -73,8 +77,9 @@ class Evaluator:
         return not self.clients
 
     def __call__(self, weights) -> Evaluation:
-        """Of ModelWeights, or of client id -> ModelWeights where every client has a model of its own; in the current
-        execution context.
+        """Evaluates weights in the current execution context.
+
+        The weights are ModelWeights, or client id -> ModelWeights if every client has its own model.
 
         Raises:
           UserError: the evaluations of more clients failed than `training.tolerated_failures`.
@@ -115,7 +120,10 @@ class Evaluator:
         return evaluation
 
     def combine(self, per_client: Sequence[Mapping[str, np.ndarray]], ids: Sequence[str] | None = None) -> Evaluation:
-        """The evaluation of what each client counted, see `build_evaluation`; of all, if not those with these ids."""
+        """The evaluation of what each client counted, see `build_evaluation`.
+
+        `ids`: of these clients; by default of all.
+        """
         total = {name: np.sum([np.asarray(c[name]) for c in per_client], axis=0) for name in per_client[0]}
         metrics, quality = self._measures.metrics(total), self._measures.quality
         clients, by_client = {}, {}
@@ -141,7 +149,7 @@ class ServerEvaluation:
 
 
 class ServerEvaluator:
-    """Evaluates the weights of a round on the examples that the task holds at the server; see `HeldOut`."""
+    """Evaluates the weights of a round on the examples that the task holds at the server (see `HeldOut`)."""
 
     def __init__(self, experiment: Experiment):
         self._held_out, self._computation = experiment.prepared.held_out, experiment.scoring

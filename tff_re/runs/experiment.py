@@ -70,17 +70,20 @@ class Experiment:
         )
 
     def feature(self, kind: type[F]) -> F | None:
-        """The feature of a class; None if the recipe does not ask for it."""
+        """The feature of a class, or None if the recipe does not ask for it."""
         return next((feature for feature in self.features if isinstance(feature, kind)), None)
 
     @property
     def evaluation(self) -> tff.Computation:
-        """The federated evaluation, see `build_evaluation`; compiled when it is first asked for."""
+        """The federated evaluation (see `build_evaluation`), compiled at its first use."""
         return self._evaluation()
 
     @property
     def traffic(self) -> Traffic:
-        """Bytes per client and round; the first who asks has the whole round compiled."""
+        """Bytes per client and round.
+
+        The first use compiles the whole round.
+        """
         return self._traffic()
 
     @property
@@ -97,7 +100,7 @@ class Experiment:
 
 @dataclass
 class ExperimentBuilder:
-    """Builds experiments; parts that two of them share are built once.
+    """Builds experiments and builds only once the parts that two of them share.
 
     Seeds differ in data and initial weights, not in computations; algorithms compared on a seed differ in
     computations, not in data.
@@ -181,7 +184,7 @@ class ExperimentBuilder:
         )
 
     def _changed(self, recipe: Recipe, prepared: Prepared, features: tuple[Feature, ...]) -> Prepared:
-        """Prepared data as the clients' model takes them, behind its frozen layers, changed by the features."""
+        """Prepared data as the clients' model takes them: after its frozen layers, and changed by the features."""
         base = (recipe.task, recipe.partition, recipe.seed, recipe.model)
         if base not in self._prepared:
             self._prepared[base] = named(recipe, prepared.precomputed, recipe.model, recipe.seed)

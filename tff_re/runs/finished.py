@@ -30,8 +30,10 @@ BuilderOf = Callable[[RunFolder, Recipe, DataPaths], ExperimentBuilder]
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run opened again: its experiment and what built it; weights and round of the newest checkpoint, or the chosen
-    ones.
+    """A finished run opened again: its experiment, its builder, and the weights of one round.
+
+    The round is that of the newest checkpoint, or the selected one. `choice`: how that round was selected; None: it is
+    the last one.
 
     `choice`: by what that round was chosen; None: it is the last one.
     """
@@ -100,7 +102,10 @@ def open_run(
 
 
 def may_be_written(path: Path) -> bool:
-    """Whether a run's folder, its lock and its log may be written; other errors are left to the writer."""
+    """Whether a run's folder, its lock and its log may be written.
+
+    Other errors are left to the code that writes.
+    """
     folder = RunFolder(path)
     try:
         with tempfile.TemporaryFile(dir=path):

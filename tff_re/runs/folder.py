@@ -27,7 +27,10 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a text file whole or not at all; `writing` translates its OSError."""
+    """Writes a text file whole or not at all.
+
+    `writing` translates its OSError.
+    """
     replace_file(path, text.encode("utf-8"))
 
 
@@ -48,7 +51,9 @@ def writing(folder: Path):
 
 @contextlib.contextmanager
 def permissions(mask: int = 0o077):
-    """Sets the umask: files made inside lack these permissions; by default only this user may read and write them.
+    """Sets the umask so that files made inside lack these permissions.
+
+    By default only this user may read and write them.
 
     The umask is the whole process's: other threads' files are made with it, too. Yields the mask before.
     """
@@ -60,7 +65,9 @@ def permissions(mask: int = 0o077):
 
 
 def make_private_folder(path: Path) -> None:
-    """Makes a folder that only this user may enter; an existing one keeps its permissions.
+    """Makes a folder that only this user may enter.
+
+    An existing folder keeps its permissions.
 
     Raises:
       UserError: a part of its path is a file.
@@ -109,7 +116,7 @@ class RunFolder:
           start: of a new run, the contents of `STARTS`; None: it has none.
 
         Raises:
-          UserError: the folder holds another run, or something that is no run, or there is nothing to resume.
+          UserError: the folder holds another run, or something that is not a run, or there is nothing to resume.
         """
         if self.path.exists() and not self.path.is_dir():
             raise UserError(f"{self.path}: is a file; give --out a folder")
@@ -155,7 +162,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def locked(self):
-        """Keeps a second process out of the folder; files written inside are this user's alone."""
+        """Keeps a second process out of the folder and makes the files written inside readable by this user only."""
         from filelock import FileLock, Timeout
 
         lock = FileLock(self.lock, mode=0o600)

@@ -17,9 +17,9 @@ LEAST_SECRET_BYTES = 16
 
 
 def seed_of(recipe: Recipe) -> int | bytes:
-    """The recipe's seed; with `privacy.noise_seed` the secret in its place, which is never written.
+    """The recipe's seed, or with `privacy.noise_seed` a secret instead, which is never written.
 
-    A secret of the operating system is another one each time.
+    A secret of the operating system differs each time.
 
     Raises:
       UserError: the key has another value, or the secret's file cannot be read or is too short to be one.
@@ -47,7 +47,10 @@ def seed_of(recipe: Recipe) -> int | bytes:
 
 
 def entropy(seed: int | bytes, *numbers: int) -> np.random.SeedSequence:
-    """The randomness of one purpose, named by numbers; nothing of a secret can be told from it (HMAC-SHA-256)."""
+    """The randomness of one purpose, which numbers identify.
+
+    It reveals nothing about a secret (HMAC-SHA-256).
+    """
     if isinstance(seed, bytes):
         message = b"".join(number.to_bytes(8, "little") for number in numbers)
         return np.random.SeedSequence(int.from_bytes(hmac.digest(seed, message, "sha256"), "little"))

@@ -63,7 +63,7 @@ def clients_at_sites(folder: RunFolder) -> list[tuple[str, int]]:
 
 
 def read_table(path: Path, *columns: str) -> list[dict[str, Any]]:
-    """The rows of a CSV file, with names as text and all else as numbers; empty where there is none.
+    """The rows of a CSV file, with names as text and all else as numbers, or none without a file.
 
     Raises:
       UserError: the file is damaged, or lacks one of these columns.
@@ -111,7 +111,7 @@ def read_history(folder: RunFolder) -> list[dict[str, float]]:
 
 
 def rows_up_to(text: str | None, name: str, round_num: float) -> list[dict[str, str]] | None:
-    """Rows up to a round of a file that grows by round, without empty cells; None for a text that is no such file.
+    """Rows without empty cells up to a round of a file that grows by round, or None if the text is not such a file.
 
     Args:
       text: of the file.
@@ -138,7 +138,9 @@ def rows_up_to(text: str | None, name: str, round_num: float) -> list[dict[str, 
 
 
 def read_answers(folder: RunFolder) -> list[list[str]]:
-    """Rows of answers.csv below its heading: round, attempt, client id, outcome; none where there is no such file.
+    """Rows of answers.csv after its heading: round, attempt, client id, outcome.
+
+    Without the file there are none.
 
     Raises:
       UserError: the file is damaged.
@@ -151,7 +153,9 @@ def read_answers(folder: RunFolder) -> list[list[str]]:
 
 
 def read_client_states(folder: RunFolder, label_names: Sequence[str]) -> dict[str, dict[int, dict[str, np.ndarray]]]:
-    """What a run recorded of its clients: name -> round -> client id -> float32 [C]; empty if it recorded nothing.
+    """What a run recorded of its clients: name -> round -> client id -> float32 [C].
+
+    Empty if it recorded nothing.
 
     Raises:
       UserError: the file is damaged, or its columns are not these classes.
@@ -163,7 +167,10 @@ def read_client_states(folder: RunFolder, label_names: Sequence[str]) -> dict[st
 
 
 def client_state_rows(folder: RunFolder, label_names: Sequence[str]) -> list[list[str]]:
-    """Rows of client_states.csv below its heading; none where there is no such file. UserError as above."""
+    """Rows of client_states.csv after its heading, or none without the file.
+
+    Raises UserError as above.
+    """
     heading, rows = _rows(folder.client_states)
     if heading not in (None, [*STATE_COLUMNS, *label_names]):
         raise UserError(f"{folder.client_states}: its columns are not those of this run's classes; {_ANEW}")
@@ -176,7 +183,7 @@ def client_state_rows(folder: RunFolder, label_names: Sequence[str]) -> list[lis
 
 
 def _rows(path: Path) -> tuple[list[str] | None, list[list[str]]]:
-    """(heading, the other rows) of a CSV file; no heading where there is no such file."""
+    """(heading, the other rows) of a CSV file, with an empty heading without a file."""
     if not path.exists():
         return None, []
     try:
@@ -187,7 +194,7 @@ def _rows(path: Path) -> tuple[list[str] | None, list[list[str]]]:
 
 
 def read_precision_recall(path: Path) -> Points | None:
-    """The curve of a run's precision_recall.csv; None if there is no such file.
+    """The curve of a run's precision_recall.csv, or None without the file.
 
     Raises:
       UserError: the file is damaged.
@@ -208,7 +215,7 @@ def read_precision_recall(path: Path) -> Points | None:
 
 
 def read_test_units(path: Path) -> np.ndarray | None:
-    """The counts of a run's test units in test_units.npz; None without the file, as in folders of older runs.
+    """The counts of a run's test units in test_units.npz, or None without the file, as in folders of older runs.
 
     Raises:
       UserError: it is damaged.

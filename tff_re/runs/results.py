@@ -1,4 +1,7 @@
-"""What a run leaves: summary.json, CSV files of its last evaluation, plots, model.keras; and reading its metrics."""
+"""Writes the results of a run and reads its metrics.
+
+The results: summary.json, CSV files of its last evaluation, plots and model.keras.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +35,11 @@ from tff_re.tasks.base import Prepared
 
 
 def write_results(experiment: Experiment, folder: RunFolder, result: Result, history: list[dict[str, float]]) -> None:
-    """summary.json and labels.csv of a finished run; clients.csv, classes.csv and confusion.csv of its weights, the
-    last or the chosen ones, or what the task writes of the examples at the server."""
+    """Writes summary.json, labels.csv and the result tables of a finished run.
+
+    The tables are clients.csv, classes.csv and confusion.csv of its last or selected weights, or what the task writes
+    of the examples at the server.
+    """
     summary = {
         "recipe": experiment.recipe.name,
         "algorithm": experiment.recipe.algorithm.name,
@@ -170,7 +176,7 @@ def _measured(history: list[dict[str, float]]) -> list[dict[str, float]]:
 
 
 def keras_model(experiment: Experiment, weights):
-    """The run's model from stock Keras layers, with these weights; takes encoded inputs."""
+    """The run's model in stock Keras layers with these weights, which takes encoded inputs."""
     choice, prepared = experiment.recipe.model, experiment.prepared
     model_of, num_classes = models.MODELS[choice.name], len(prepared.class_names)
     forget_layer_names()
@@ -183,8 +189,10 @@ def keras_model(experiment: Experiment, weights):
 
 
 def recorded_similarities(prepared: Prepared, folder: RunFolder) -> dict[int, np.ndarray]:
-    """FedCMC's local average similarities in the first and the last recorded round, see `first_and_last`; empty for an
-    algorithm without them. The rows are the clients of `prepared.counts`."""
+    """FedCMC's local average similarities in the first and the last recorded round (see `first_and_last`).
+
+    Empty for an algorithm without them. The rows are the clients of `prepared.counts`.
+    """
     labels = prepared.class_names
     if prepared.counts is None or prepared.counts.label_names != labels:  # at sites; tags of tokens are not counted
         return {}
@@ -193,8 +201,10 @@ def recorded_similarities(prepared: Prepared, folder: RunFolder) -> dict[int, np
 
 
 def best_values(history: list[dict[str, float]], test: bool = True) -> dict[str, float]:
-    """Highest accuracies and F1, lowest losses over the rounds (the papers' maximum accuracy and minimum loss); without
-    `test` not those of the test split, for a run whose round dev chooses."""
+    """Highest accuracies and F1, and lowest losses, over the rounds (the papers' maximum accuracy and minimum loss).
+
+    Without `test`, the test split is left out, for a run whose round is selected on dev.
+    """
     best = {}
     splits = ("test/", "train/", "local/") if test else ("dev/", "train/", "local/")
     for row in history:

@@ -1,7 +1,9 @@
-"""A checkpoint's record of the files beside it, by which a resume checks and repairs them; a finished run's digests.
+"""A checkpoint's record of the files next to it, by which a resume checks and repairs them.
+
+A finished run's digests are here, too.
 
 The record is part of the program state, which is written whole or not at all: a checkpoint is never without its record.
-Rows of rounds after the checkpoint are no damage: a resume drops them.
+Rows of rounds after the checkpoint are not damage: a resume drops them.
 """
 
 from __future__ import annotations
@@ -99,7 +101,7 @@ def _damaged(folder: RunFolder) -> list[Path]:
 
 
 def partition_digest(partition: Partition | None) -> str | None:
-    """SHA-256 of the clients, in their order, and their samples; not of how they were drawn."""
+    """SHA-256 of the clients in their order and of their samples, but not of how they were drawn."""
     if partition is None:
         return None
     held = [[name, list(samples.train), list(samples.test)] for name, samples in partition.clients.items()]
@@ -139,14 +141,14 @@ def repair(record: RunRecord, folder: RunFolder, round_num: int) -> None:
 
 
 def begin_anew(folder: RunFolder) -> None:
-    """Removes damaged CSV files where there is no checkpoint: training starts at round 1, without their rows."""
+    """Removes damaged CSV files of a run without a checkpoint, which trains from round 1 without their rows."""
     for path in _damaged(folder):
         path.unlink()
         notice(f"{path}: was damaged; there is no checkpoint yet, so training begins with round 1")
 
 
 def _difference(path: Path, text: str, name: str, round_num: int) -> str | None:
-    """What is wrong with a file's rows up to a round; None if nothing is."""
+    """What is wrong with a file's rows up to a round, or None if nothing is."""
     if not path.exists():
         return "was missing"
     there = rows_up_to(_text(path), name, round_num)
@@ -166,7 +168,10 @@ def _text(path: Path) -> str | None:
 
 
 def write_digests(folder: RunFolder) -> None:
-    """digests.json of a finished run: SHA-256 of what it left; the last file of a run's results."""
+    """Writes digests.json of a finished run, the SHA-256 of its results.
+
+    It is the last file of a run's results.
+    """
     digests = {p.name: _digest(p) for p in (getattr(folder, name) for name in ("recipe", *AT_THE_END)) if p.exists()}
     write_text(folder.digests, json.dumps(digests, indent=2) + "\n")
 

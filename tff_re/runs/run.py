@@ -35,7 +35,7 @@ _log = logging.getLogger("tff_re")
 
 
 class _LogFile(logging.FileHandler):
-    """Lets the error of a full disk through to `writing`; logging itself would print a traceback."""
+    """Lets the error of a full disk through to `writing`, where logging itself would print a traceback."""
 
     def handleError(self, record):
         raise
@@ -194,7 +194,7 @@ def start_of(
     last: bool = False,
     builder_of: BuilderOf | None = None,
 ) -> WarmStart | None:
-    """What a run starts from; None: from the initial weights of its seed.
+    """What a run starts from, or None if it starts from the initial weights of its seed.
 
     Args:
       folder: of the new run; with `resume` it has what it started from.
@@ -205,7 +205,7 @@ def start_of(
       builder_of: of the old run, see `open_run`.
 
     Raises:
-      UserError: there is no such run, it is not finished, or has no model for all; or the run that is continued did not
+      UserError: there is no such run, it is not finished, or has no model for all clients; or the continued run did not
         start from it. DataError: its data are missing.
     """
     if last and from_run is None:

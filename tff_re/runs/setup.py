@@ -1,4 +1,7 @@
-"""How a run gets its experiment and its runtime: `Setup` and `Simulation`; for sites `tff_re.sites.run.AcrossSites`."""
+"""How a run gets its experiment and its runtime: `Setup` and `Simulation`.
+
+For sites see `tff_re.sites.run.AcrossSites`.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +28,14 @@ class Setup:
     def build(
         self, recipe: Recipe, folder: RunFolder, data_paths: DataPaths, start: WarmStart | None, *, resume: bool
     ) -> Experiment:
-        """The experiment; writes nothing. Raises UserError, DataError: the recipe cannot run here."""
+        """Builds the experiment without writing anything.
+
+        Raises UserError or DataError if the recipe cannot run here.
+        """
         raise NotImplementedError
 
     def open(self, folder: RunFolder, stack: contextlib.ExitStack) -> Runtime:
-        """The runtime; `stack` closes it."""
+        """Opens the runtime, which `stack` closes."""
         raise NotImplementedError
 
     def begun(self, folder: RunFolder) -> None:
@@ -46,7 +52,7 @@ class Setup:
 
 
 class Simulation(Setup):
-    """All data are on this machine; the clients are simulated.
+    """All data are on this machine, and the clients are simulated.
 
     Args:
       runtime: its name, or one that is open.

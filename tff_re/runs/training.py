@@ -86,10 +86,10 @@ class Result:
 def sample_clients(
     seed: int | bytes, round_num: int, eligible: int, count: int, sampling: Literal["fixed", "poisson"] = "fixed"
 ) -> np.ndarray:
-    """Indices of the clients of a round, from (seed, round) alone; sorted.
+    """The sorted indices of the clients of a round, which depend only on (seed, round).
 
-    `fixed`: so many, without replacement. `poisson`: each with the probability count / eligible, independently; there
-    may be none.
+    `fixed`: `count` clients, without replacement. `poisson`: each with the probability count / eligible,
+    independently; the sample may be empty.
     """
     if sampling == "poisson":
         generator = np.random.default_rng(entropy(seed, round_num, 3))
@@ -101,9 +101,11 @@ def sample_clients(
 def participation(
     experiment: Experiment, seed: int | bytes, ids: Sequence[str], make: Callable[..., Participation] = Participation
 ) -> Participation:
-    """Who is asked in each round of a run, and whose answers count; `ids` are of the clients with training examples.
+    """Who is asked in each round of a run, and whose answers count.
 
-    `make`: makes it, as the class does.
+    `ids` are of the clients with training examples.
+
+    `make`: builds it, by default the class itself.
     """
     training, per_round = experiment.recipe.training, experiment.clients_per_round
 
@@ -160,7 +162,7 @@ class Training:
 
     @property
     def stopped(self) -> str | None:
-        """Why training ends before its last round, in one line; None: it does not."""
+        """One line that says why training ends before its last round, or None if it does not."""
         if not 0 < self.round < self.experiment.recipe.training.rounds:
             return None
         reasons = [feature.stop(self) for feature in self.experiment.features]
@@ -353,7 +355,7 @@ def _of_nobody(algorithm: FederatedAlgorithm) -> tff.Computation:
 
 
 def _at_server(experiment: Experiment, round_num: int, seed: int | bytes) -> tuple:
-    """The examples at the server, as the algorithm's last argument; empty for most algorithms."""
+    """The examples at the server, as the algorithm's last argument, or nothing for most algorithms."""
     if experiment.algorithm.server_type is None:
         return ()
     examples = experiment.model.arrange(experiment.prepared.examples.server)
@@ -361,8 +363,9 @@ def _at_server(experiment: Experiment, round_num: int, seed: int | bytes) -> tup
 
 
 def final_weights(experiment: Experiment, folder: RunFolder, *, last: bool = False):
-    """(weights, round, None) of the newest checkpoint of a run, see `Result`; or of the round chosen on dev up to it,
-    unless `last`, with what chose it.
+    """(weights, round, None) of a run's newest checkpoint, or of the round selected on dev up to it (see `Result`).
+
+    For a selected round, the third value is how it was selected. With `last`, the selection is ignored.
 
     Raises:
       UserError: the run has no checkpoint yet, or one that is not of the folder's recipe and partition.
@@ -397,7 +400,7 @@ def _fresh_states(
 
 
 def flat_metrics(metrics) -> dict[str, float]:
-    """Scalar metrics of a round by name; empty measurements drop out."""
+    """Scalar metrics of a round by name, without empty measurements."""
     flat: dict[str, float] = {}
 
     def add(prefix: str, part) -> None:
@@ -415,7 +418,7 @@ def flat_metrics(metrics) -> dict[str, float]:
 
 
 def _restarting(runtime: Runtime) -> Callable:
-    """Calls a computation; if the worker died, starts it again and repeats the call."""
+    """Calls a computation and repeats the call if the worker died, after starting it again."""
 
     def call(computation, *arguments):
         for _ in range(RESTARTS_IN_A_ROW):

@@ -88,7 +88,10 @@ class WarmStart:
         return {"run": self.run, "round": self.round, "digest": self.digest, "privacy": self.privacy}
 
     def files(self) -> dict[str, bytes]:
-        """Name in the run's folder -> content; the last one tells that all are there."""
+        """Name in the run's folder -> content.
+
+        The presence of the last file shows that all are there.
+        """
         table = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "weights"}
         groups = (("trainable", self.weights.trainable), ("non_trainable", self.weights.non_trainable))
         arrays = {f"{name}/{n}": np.ascontiguousarray(a) for name, part in groups for n, a in enumerate(part)}
@@ -103,7 +106,7 @@ class WarmStart:
         )
 
     def require_fitting(self, experiment: Experiment) -> None:
-        """Raises UserError where the experiment cannot start from these weights; names what differs."""
+        """Raises UserError if the experiment cannot start from these weights, and names the difference."""
         source = experiment.recipe.source
         if experiment.algorithm.own_models is not None:
             raise UserError(
@@ -120,7 +123,7 @@ class WarmStart:
 
 
 def stored(folder: RunFolder) -> WarmStart | None:
-    """What the run of a folder started from; None: from the initial weights of its seed.
+    """What the run of a folder started from, or None if it started from the initial weights of its seed.
 
     Raises:
       UserError: a file of it is damaged.
@@ -215,7 +218,7 @@ def _words(prepared: Prepared, task: Choice) -> tuple[str, ...] | None:
 
 
 def _difference(here: Mapping[str, Any], there: Mapping[str, Any]) -> str | None:
-    """The first difference of two forms, in words; None: there is none."""
+    """The first difference of two forms in words, or None if there is none."""
     named = (("classes", "classes"), ("relations", "relations"), ("types", "types of entities"))
     for key, what in (("task", "the task"), ("model", "model"), *named):
         if here.get(key) != there.get(key):

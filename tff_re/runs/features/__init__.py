@@ -1,1 +1,4 @@
-"""What a recipe may add to a run, a file for each feature; `order.py` has them in their order."""
+"""What a recipe may add to a run, with one file for each feature.
+
+`order.py` has the features in their order.
+"""

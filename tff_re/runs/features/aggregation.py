@@ -106,5 +106,5 @@ def _largest_size(recipe: Recipe, examples: int) -> float:
 
 
 def rule_of(recipe: Recipe) -> Rule | None:
-    """The rule in the place of the algorithm's own aggregator; None: it keeps that."""
+    """The rule that replaces the algorithm's own aggregator, or None if the algorithm keeps its own."""
     return None if recipe.aggregation is None else recipe.aggregation.chosen_rule

@@ -163,7 +163,10 @@ class SuccessEvaluator:
         self._computation, self._measures = experiment.evaluation, experiment.prepared.measures
 
     def __call__(self, weights) -> float:
-        """Of ModelWeights, in the current execution context; NaN where there is no such example."""
+        """Evaluates ModelWeights in the current execution context.
+
+        The result is NaN if there is no such example.
+        """
         if not self._examples:
             return float("nan")
         counted = self._computation(weights, self._examples)

@@ -54,14 +54,14 @@ class Feature:
     # Building an experiment
 
     def refuse(self, *, at_sites: bool) -> None:
-        """Raises UserError for a recipe that cannot be trained; called before data are read."""
+        """Raises UserError for a recipe that cannot be trained, before data are read."""
 
     def change_data(self, prepared: Prepared) -> Prepared:
         """The clients' data as they are trained on and evaluated."""
         return prepared
 
     def prepare(self, setting: Setting) -> None:
-        """Keeps what later hooks need of data and model; raises UserError if they do not fit."""
+        """Keeps what later hooks need of data and model, and raises UserError if they do not fit."""
 
     def change_algorithm(self, algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
         """The algorithm with what the feature does in it."""
@@ -75,30 +75,39 @@ class Feature:
         return ()
 
     def metric_names(self, of_test: Sequence[str]) -> set[str]:
-        """Names of the metrics that it measures on test examples; `of_test` are those of an evaluation."""
+        """Names of the metrics that it measures on test examples.
+
+        `of_test`: the metrics of an evaluation.
+        """
         return set()
 
     # Training
 
     def checkpointed(self, experiment: Experiment, state: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What it adds to the state before the first round; checkpoints have it, and `training.state` from then on."""
+        """What it adds to the state before the first round.
+
+        From then on it is part of `training.state` and of checkpoints.
+        """
         return {}
 
     def start(self, training: Training) -> None:
-        """Called before the first round of a run or of a resumed one; `training.round` is the checkpoint's."""
+        """Called before the first round of a run or of a resumed run, when `training.round` is the checkpoint's."""
 
     def begin_round(self, training: Training) -> None:
-        """Called before a round is computed; `training.round` is its number."""
+        """Called before the round with the number `training.round` is computed."""
 
     def evaluate(self, training: Training, weights: Any) -> Mapping[str, float]:
         """Metrics of a round's weights (see `own_models.models_of`), in rounds that are evaluated."""
         return {}
 
     def after_round(self, training: Training, metrics: dict[str, float]) -> None:
-        """Called when a round was computed and maybe evaluated; may add to its metrics and change `training.state`."""
+        """Called after a round and its evaluation, if any.
+
+        It may add to the round's metrics and change `training.state`.
+        """
 
     def stop(self, training: Training) -> str | None:
-        """Why training ends after `training.round`, in one line; None: it does not.
+        """One line that says why training ends after `training.round`, or None to continue.
 
         It may depend only on what a resumed run has, too: it is asked before the evaluation, after it and on resuming.
         """
@@ -110,7 +119,10 @@ class Feature:
     # Writing results
 
     def columns(self, clients: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
-        """Columns of clients.csv: name -> client id -> value; a client that is not among `clients` gets a row."""
+        """Columns of clients.csv: name -> client id -> value.
+
+        A client that is not among `clients` gets a row.
+        """
         return {}
 
     def summary(self, result: Result) -> Mapping[str, Any]:

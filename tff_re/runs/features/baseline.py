@@ -1,4 +1,4 @@
-"""[baseline]: every client trains by itself, or one has all examples; nothing is sent."""
+"""[baseline]: every client trains by itself, or one client has all examples, and nothing is sent."""
 
 from __future__ import annotations
 
@@ -139,8 +139,10 @@ def require_tests_at_clients(recipe: Recipe, prepared: Prepared, table: str) -> 
 
 
 def pooled(prepared: Prepared) -> Prepared:
-    """These data with all training examples at one client; dev and test examples stay where they are, so that the
-    metrics are over the same clients as a federated run's."""
+    """These data with all training examples at one client.
+
+    Dev and test examples stay where they are, so that the metrics are over the same clients as in a federated run.
+    """
     train = prepared.examples.pooled("train")
     none = {name: array[:0] for name, array in train.items()}
     if PLATFORM in train:

@@ -48,7 +48,7 @@ class Choice:
     def take(
         self, best: OrderedDict, round_num: int, metrics: Mapping[str, float], of_each: Sequence, weights: Any
     ) -> OrderedDict:
-        """What is kept after a round that was evaluated.
+        """The choice after a round that was evaluated.
 
         Args:
           best: before.
@@ -67,7 +67,10 @@ class Choice:
         return OrderedDict(round=np.int64(round_num), value=np.float64(score), weights=weights)
 
     def ends(self, best: OrderedDict, round_num: int) -> bool:
-        """Whether patience ends with a round: from what is kept alone, so that a resumed run ends in the same one."""
+        """Whether patience ends with a round.
+
+        It depends only on the stored choice, so that a resumed run ends in the same round.
+        """
         return (
             self.patience is not None
             and round_num % self.every == 0
@@ -87,16 +90,18 @@ class Choice:
 
 
 class ChoiceOfEach(Choice):
-    """The rule where every client trains alone: each chooses its own round on its own dev examples and stops there for
-    itself; training ends where the patience of all has ended. What is kept is a list, a client each.
+    """The rule for clients that train by themselves: each selects its own round on its own dev examples.
+
+    Each client stops when its own patience ends, and training ends when the patience of all has ended. The choice is a
+    list with one entry for each client.
     """
 
     def start(self, weights: Mapping[str, Any]) -> list[OrderedDict]:
-        """See `Choice`; `weights` of `own_models.model_state_of`."""
+        """See `Choice`, with the `weights` of `own_models.model_state_of`."""
         return [Choice.start(self, of_client) for of_client in weights["memory"]]
 
     def take(self, best, round_num, metrics, of_each, weights) -> list[OrderedDict]:
-        """See `Choice`; the metrics of all clients together are not read."""
+        """See `Choice`, but without reading the metrics of all clients together."""
         before, name = (round_num - 1) // self.every * self.every, self.criterion.removeprefix(f"{DEV}/")
         return [
             chosen
@@ -176,7 +181,10 @@ class RoundChoice(Feature):
         return evaluation.recorded(DEV)
 
     def after_round(self, training, metrics):
-        """Keeps the round if it is better than those before; a round that was not evaluated is not."""
+        """Keeps an evaluated round if it is better than those before.
+
+        A round that was not evaluated is not kept.
+        """
         if self.rule is not None:
             of_each = [self._of_each.get(client, {}) for client in training.ids]
             before, model_state = training.state["chosen"], training.model_state
@@ -209,7 +217,9 @@ class RoundChoice(Feature):
 
 
 def choice_of(recipe: Recipe, prepared: Prepared) -> Choice | None:
-    """The rule of a run: on the server's dev split where it holds one, on the clients' with [choice]; else None.
+    """The rule of a run, or None if it selects no round.
+
+    It is on the server's dev split if the server holds one, and with [choice] on the clients'.
 
     Raises:
       UserError: a key of [choice] does not fit the task; names it.

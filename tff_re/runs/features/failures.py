@@ -1,7 +1,7 @@
-"""Clients that do not answer, whose computation fails, or whose answer is not needed; and rounds that are repeated.
+"""Clients that do not answer, fail or are not needed, and rounds that are repeated.
 
 A round is computed of those whose answers count, and of nobody else: a client that is lost at any moment (never there,
-late, crashed behind its training, gone between two stages) leaves the round as if it had never been asked. Whoever is
+late, crashed after its training, gone between two stages) leaves the round as if it had never been asked. Whoever is
 lost on the way, the round is computed anew without it, with the same seeds. What a client keeps changes only where its
 answer counts.
 """
@@ -98,7 +98,7 @@ class Participation:
         self._shares = {} if recipe.failures is None else recipe.failures.shares
 
     def attempts(self, round_num: int) -> Iterator[Attempt]:
-        """The tries of a round, in order; not whether one of them is enough."""
+        """The attempts of a round in order, without deciding whether one of them is enough."""
         before: set[int] = set()
         for number in range(1, self._training.max_attempts + 1):
             asked = self._first(round_num) if number == 1 else self._others(round_num, number, before)
@@ -106,7 +106,10 @@ class Participation:
             yield self._tried(round_num, number, asked)
 
     def counted(self, round_num: int) -> list[int]:
-        """The places of those whose answers count in a round, if no computation fails; UserError without a quorum."""
+        """The indices of the clients whose answers count in a round, if no computation fails.
+
+        Raises UserError without a quorum.
+        """
         tried = []
         for attempt in self.attempts(round_num):
             if len(attempt.answered) >= self._training.min_clients:
@@ -115,7 +118,10 @@ class Participation:
         raise self._no_quorum(round_num, tried)
 
     def asked(self, round_num: int) -> list[str]:
-        """Ids of all who are asked in a round, lost ones too; several times who is asked in several attempts."""
+        """Ids of all clients that are asked in a round, including lost ones.
+
+        A client that is asked in several attempts appears several times.
+        """
         ids: list[str] = []
         for attempt in self.attempts(round_num):
             ids += [self._ids[index] for index in attempt.outcomes]
@@ -205,13 +211,14 @@ class Participation:
 
 
 def asked_at_once(training, per_round: int) -> int:
-    """How many clients are asked at once so that so many answers count."""
+    """The number of clients to ask at once so that `per_round` answers count."""
     return math.ceil(training.over_sampling * per_round - 1e-9)
 
 
 def max_asked(training, per_round: int, clients: int) -> int:
-    """How many different clients of all are asked in the attempts of one round, at most; with Poisson sampling, how
-    many are expected in one attempt.
+    """The maximum number of different clients that are asked in the attempts of one round.
+
+    With Poisson sampling, the number of clients that are expected in one attempt.
 
     With `fixed` sampling all that are asked in a round are one sample without replacement, and which of them count does
     not depend on their data: the amplification of a sample of this size holds for the round.
@@ -355,7 +362,7 @@ def without_failing(
 ) -> tuple[Any, dict[int, str]]:
     """(the output for the places whose computation does not fail, place -> outcome of the others).
 
-    With more than `max_failed` of them there is no output. Other errors than `borne` are not looked into.
+    With more than `max_failed` failures there is no output. Only errors of the types in `borne` are handled.
     """
     failed: dict[int, str] = {}
     while True:

@@ -32,8 +32,10 @@ class NotCovered:
 def guarantee_of(
     experiment: Experiment, history: Sequence[Mapping[str, float]], start: WarmStart | None
 ) -> dict[str, Any] | None:
-    """What a run guarantees, see `description`, with what the weights that it started from cost before; None without
-    [privacy]."""
+    """What a run guarantees, including the cost of the weights that it started from (see `description`).
+
+    None without [privacy].
+    """
     if accounting_in(experiment) is None:
         return None
     return with_start(description(experiment, history), start)
@@ -91,7 +93,7 @@ def _server(experiment: Experiment) -> str:
 
 
 def _noise(experiment: Experiment) -> str:
-    """Where the noise comes from; completes "the noise comes"."""
+    """Where the noise comes from, as the end of the sentence "the noise comes …"."""
     privacy = experiment.recipe.privacy
     if _at_sites(experiment) and privacy.unit != "client":
         return "from a secret of each site, which no other party has and nothing in this run's files tells"

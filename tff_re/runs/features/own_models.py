@@ -67,15 +67,20 @@ def final_models(experiment: Experiment, state: OrderedDict) -> Any:
 
 
 def chosen_round(state: OrderedDict) -> int | None:
-    """The round that dev chose, of clients that choose for themselves the latest one; None without a dev split, or
-    where its metric was never finite."""
+    """The round that was selected on dev, or None without a dev split or if its metric was never finite.
+
+    If clients select for themselves, it is the latest of their rounds.
+    """
     chosen = state.get("chosen", [])
     rounds = [int(choice["round"]) for choice in (chosen if isinstance(chosen, list) else [chosen])]
     return max(rounds, default=0) or None
 
 
 def rounds_of_each(experiment: Experiment, state: OrderedDict) -> dict[str, int]:
-    """Client id -> its chosen round, where each client chooses for itself; without those that chose none."""
+    """Client id -> its selected round, if each client selects for itself.
+
+    Clients that selected none are left out.
+    """
     if not isinstance(chosen := state.get("chosen"), list):
         return {}
     ids, _ = arranged(experiment, "train")

@@ -52,7 +52,7 @@ class Personalised:
 
 
 class Personalise(Feature):
-    """Fine-tuning after training; local heads are `own_models.LocalHead`."""
+    """Fine-tuning after training (local heads are `own_models.LocalHead`)."""
 
     table = "personalise"
     _build = None
@@ -172,7 +172,7 @@ def trained_indices(recipe: Recipe, model: LocalModel) -> frozenset[int]:
 
 
 def fine_tuning_settings(recipe: Recipe, model: LocalModel) -> dict[str, Any]:
-    """The arguments of `build_fine_tuning` beside the model; they can be compared."""
+    """The arguments of `build_fine_tuning` other than the model, in a form that can be compared."""
     options, algorithm = recipe.personalise, recipe.algorithm.options
     rate = algorithm.learning_rate if options.learning_rate is None else options.learning_rate
     return {

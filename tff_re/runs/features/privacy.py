@@ -73,8 +73,10 @@ class Privacy(Feature):
         self.accounting = setting.data_parts[key]
 
     def change_algorithm(self, algorithm):
-        """The algorithm with noise on the clients' sum, for `unit = "client"`; else the algorithm as it is, which has
-        to be built with noise in local training (`protecting`)."""
+        """The algorithm with noise on the clients' sum, for `unit = "client"`.
+
+        For other units, the algorithm as it is, which must be built with noise in local training (`protecting`).
+        """
         recipe, accounting = self.recipe, self.accounting
         with refusals(recipe):
             if accounting.unit == "client":
@@ -139,7 +141,9 @@ class Privacy(Feature):
 
 
 def accounting_of(recipe: Recipe, prepared: Prepared, sampled: int) -> Accounting:
-    """The accounting of a recipe with [privacy]; its noise multiplier is calibrated where the recipe gives epsilon.
+    """The accounting of a recipe with [privacy].
+
+    Its noise multiplier is calibrated if the recipe gives epsilon.
 
     Raises:
       UserError: the options do not fit together or to the data; names the key.
@@ -189,7 +193,7 @@ def require_private_statistics(recipe: Recipe, *, at_sites: bool) -> None:
 
 
 def protecting(features: Iterable[Feature], options: Any) -> Any:
-    """An algorithm's options with noise in local training, for `unit = "example"` or `"group"`; else as they are."""
+    """An algorithm's options, with noise in local training for `unit = "example"` or `"group"`."""
     private = next((feature for feature in features if isinstance(feature, Privacy)), None)
     if private is None or private.accounting.unit == "client":
         return options
@@ -222,7 +226,7 @@ def refusals(recipe: Recipe):
 
 
 def accounting_in(experiment: Experiment) -> Accounting | None:
-    """What counts the privacy that a run spends; None without [privacy]."""
+    """What counts the privacy that a run spends, or None without [privacy]."""
     private = experiment.feature(Privacy)
     return None if private is None else private.accounting
 
@@ -253,7 +257,7 @@ class Spending:
           recipe, accounting: the run's.
           folder: its files.
           participants: round -> ids of the clients that take part.
-          done: rounds of the checkpoint that the run goes on from.
+          done: rounds of the checkpoint that the run continues from.
 
         Raises:
           UserError: the first round would spend more than the budget; or spent.json is damaged.

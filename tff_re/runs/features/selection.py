@@ -38,9 +38,11 @@ class Selection(Feature):
             self._truth = [known for known in training.experiment.prepared.truth if len(known)]
 
     def evaluate(self, training, weights: Any) -> dict[str, float]:
-        """The share that is true of the rows of related pairs (`true_share`), of those which each platform selects by
-        itself, as ONE does (`precision_alone`), and of those which all platforms select together, as Lazy MIL does
-        (`precision_across`)."""
+        """The shares of true rows among related pairs (`true_share`) and among selected ones.
+
+        `precision_alone` is of the rows that each platform selects by itself, as in ONE; `precision_across` is of those
+        that all platforms select together, as in Lazy MIL.
+        """
         if self._build is None:
             return {}
         select = self._build()

@@ -87,7 +87,10 @@ class Track(Feature):
             _tell(service, f"its process cannot be started ({error.strerror})")
 
     def _close(self, kind: type | None, error: BaseException | None, traceback: Any) -> None:
-        """Ends the run at each service; `kind` is that of the error that ended the run here."""
+        """Ends the run at each service.
+
+        `kind` is that of the error that ended the run here.
+        """
         status = "finished" if kind is None else "failed"
         for tracker in self._trackers:
             tracker.finish(json.dumps({"status": status}) + "\n")
@@ -155,7 +158,7 @@ def _finished_rounds(folder: RunFolder, last: int) -> list[tuple[int, dict[str, 
 
 
 def json_line(number: int, metrics: Mapping[str, float], timings: Mapping[str, float]) -> str:
-    """A line of rounds.jsonl; JSON has no NaN, so values that are not finite are null."""
+    """A line of rounds.jsonl, in which values that are not finite are null because JSON has no NaN."""
     values = {name: float(value) for name, value in sorted([*metrics.items(), *timings.items()])}
     finite = {name: value if math.isfinite(value) else None for name, value in values.items()}
     return json.dumps({"round": number, **finite}) + "\n"

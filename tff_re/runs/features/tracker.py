@@ -19,7 +19,7 @@ SECONDS_AT_END = 15.0
 
 
 class TrackingEnded(Exception):
-    """Why a service does not track the run any more; completes "mlflow …"."""
+    """Why a service no longer tracks the run, as the end of the sentence "mlflow …"."""
 
 
 class Tracker:
@@ -49,13 +49,16 @@ class Tracker:
         threading.Thread(target=self._feed, name=f"track {service}", daemon=True).start()
 
     def send(self, line: str) -> None:
-        """Queues a line and returns at once. Raises TrackingEnded: the process has ended, or is too far behind."""
+        """Queues a line and returns at once.
+
+        Raises TrackingEnded if the process has ended or is too far behind.
+        """
         if self._process.poll() is not None:
             raise TrackingEnded(self._report())
         self._put(line)
 
     def finish(self, last_line: str) -> None:
-        """Queues the last line; `wait` tells whether it arrived."""
+        """Queues the last line, whose arrival `wait` reports."""
         self._deadline = time.monotonic() + SECONDS_AT_END
         with contextlib.suppress(TrackingEnded):
             self._put(last_line)
