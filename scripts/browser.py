@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,16 +20,21 @@ OPTIONS = (
 
 
 def browse(url: str, folder: Path, *options: str, timeout: float) -> subprocess.CompletedProcess[str]:
-    """Opens a page without a network, with `options` next to `OPTIONS`; the browser writes only into `folder`."""
+    """Open a page without a network, with `options` next to `OPTIONS`.
+
+    The browser writes only into `folder` and a temporary folder that is removed. Its sockets lie in the latter, as
+    their path may have only 108 bytes.
+    """
     profile = folder / "profile"
     profile.mkdir(exist_ok=True)
-    places = dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"), str(profile))
+    places = dict.fromkeys(("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"), str(profile))
     command = [str(BROWSER), *OPTIONS, f"--user-data-dir={profile}", *options, url]
-    return finish(command, timeout=timeout, env={**os.environ, **places})
+    with tempfile.TemporaryDirectory(prefix="browser-", ignore_cleanup_errors=True) as sockets:
+        return finish(command, timeout=timeout, env={**os.environ, **places, "TMPDIR": sockets})
 
 
 def finish(command: Sequence[str], *, timeout: float | None = None, **more) -> subprocess.CompletedProcess[str]:
-    """`subprocess.run` with captured output that also ends the command's own processes, on every way out."""
+    """Run a command like `subprocess.run` with captured output, and end its own processes on every way out."""
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, start_new_session=True, **pipes, **more) as process:
         try:

@@ -1,4 +1,7 @@
-"""`python -m tff_re.run` and `tff-re`; the commands are in `tff_re.cli`."""
+"""Entry point of `python -m tff_re.run` and `tff-re`.
+
+The commands are in `tff_re.cli`.
+"""
 
 import sys
 

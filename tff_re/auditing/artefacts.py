@@ -67,7 +67,10 @@ class Needles:
 
 
 def windows_of(texts: Iterable[str], stride: int = 1) -> dict[int, frozenset[str]]:
-    """Length -> pieces of the texts, one at every `stride`-th character, blanks single; see the constants above."""
+    """Length -> pieces of the texts, one at every `stride`-th character.
+
+    Blanks are made single. See the constants above.
+    """
     pieces_of: dict[int, set[str]] = defaultdict(set)
     for text in texts:
         text = " ".join(text.split())
@@ -106,7 +109,10 @@ def count_in(text: str, needles: Needles) -> tuple[dict[str, int], dict[str, int
 
 
 def _words_in(line: str, words: frozenset[str]) -> Iterator[str]:
-    """The words as whole tokens; Chinese ones anywhere, as nothing separates them."""
+    """The words of a line as whole tokens.
+
+    Chinese words are found anywhere in a token, as nothing separates them.
+    """
     for token in re.findall(r"\w+", line):
         if token in words:
             yield token
@@ -118,8 +124,10 @@ def _words_in(line: str, words: frozenset[str]) -> Iterator[str]:
 
 
 def texts_in(data: bytes) -> Iterator[str]:
-    """The text of a file: of zip and gzip files their contents, of binary ones their printable parts; JSON's escapes
-    as characters."""
+    """The text of a file.
+
+    Zip and gzip files are unpacked, binary files give their printable parts, and JSON's escapes become characters.
+    """
     if data[:2] == b"\x1f\x8b":
         try:
             yield from texts_in(gzip.decompress(data))
@@ -224,7 +232,10 @@ def _text(sample) -> str:
 
 
 def _pieces(encoding, texts: list[str]) -> Iterator[str]:
-    """The words of texts as the run's vocabulary has them; without one, tokens and runs of Chinese characters."""
+    """The words of texts as the run's vocabulary has them.
+
+    Without a vocabulary these are tokens and runs of Chinese characters.
+    """
     if hasattr(encoding, "pieces"):
         for pieces in encoding.pieces(texts):
             yield from pieces

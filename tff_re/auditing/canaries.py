@@ -51,7 +51,10 @@ _TITLE = "Canary clients: how much of one client is left in the model"
 
 
 def direction(model: LocalModel, seed) -> list[tf.Tensor]:
-    """A random direction of length one over all trained weights, from a seed int32 [2] alone; in graphs and eagerly."""
+    """A random direction of length one over all trained weights.
+
+    It depends only on the seed, int32 [2], and is the same in graphs and eagerly.
+    """
     tensors = [
         tf.random.stateless_normal(kind.shape, tf.random.experimental.stateless_fold_in(seed, index))
         for index, kind in enumerate(model.weights_type.trainable)
@@ -106,7 +109,10 @@ def with_canaries(algorithm: FederatedAlgorithm, length: float, weight: float) -
 
 @dataclass(frozen=True)
 class Claim:
-    """What a run's summary.json claims of privacy; `epsilon` is None where it claims nothing."""
+    """What a run's summary.json claims of privacy.
+
+    `epsilon` is None if it makes no claim.
+    """
 
     unit: str | None = None
     epsilon: float | None = None
@@ -231,7 +237,7 @@ def _usual_length(run: FinishedRun, seed: int) -> float:
 
 
 def audit_canaries(run: FinishedRun, seed: int, count: int, out: Path, say: Callable[[str], None]) -> Section:
-    """The part of the report; its picture goes to `out`."""
+    """Returns the report's section on canaries and writes its picture to `out`."""
     section, experiment = Section(_TITLE), run.experiment
     if count == 0:
         section.not_applicable = "--canaries 0 was given"

@@ -57,7 +57,10 @@ def _where_positive(a: float, b: float, c: float) -> list[tuple[float, float]]:
 
 
 def _log_mass(intervals: list[tuple[float, float]], mean: float, std: float) -> float:
-    """log of a normal distribution's mass in intervals; from the nearer tail, so that small ones are right."""
+    """The log of a normal distribution's mass in intervals.
+
+    It is computed from the nearer tail, so that small masses are accurate.
+    """
     parts = []
     for low, high in intervals:
         low, high = (low - mean) / std, (high - mean) / std
@@ -120,7 +123,10 @@ class Estimate:
 def estimate(
     observed: np.ndarray, null: tuple[float, float], log_false_positive: Callable, delta: float, seed: int
 ) -> Estimate:
-    """Of the canaries' statistics [k >= 2]; `null` is (mean, standard deviation) of those that nobody sent."""
+    """Estimates epsilon from the canaries' statistics [k >= 2].
+
+    `null` is (mean, standard deviation) of the statistics of canaries that nobody sent.
+    """
 
     def eps(values):
         return epsilon_of_normals(*null, values.mean(), max(values.std(ddof=1), 1e-12), delta)

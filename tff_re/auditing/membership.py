@@ -82,7 +82,10 @@ def judge(members: np.ndarray, others: np.ndarray, seed: int) -> Attack:
 
 
 def outputs_of(model: LocalModel, weights, examples) -> tuple[np.ndarray, np.ndarray]:
-    """(losses, confidences), float64 [n] each; the confidence is log p - log (1 - p) of the example's label."""
+    """(losses, confidences), float64 [n] each.
+
+    The confidence is log p - log (1 - p) of the example's label.
+    """
     keras = model.keras_model(weights)
     losses, confidences = [], []
     for start in range(0, len(examples[LABEL]), _BATCH):
@@ -119,7 +122,7 @@ def likelihood_ratios(confidences: np.ndarray, shadows: np.ndarray, inside: np.n
 
 
 def audit_membership(run: FinishedRun, seed: int, shadows: int, out: Path, say: Callable[[str], None]) -> Section:
-    """The part of the report; its picture goes to `out`."""
+    """Returns the report's section on membership and writes its picture to `out`."""
     section, experiment = Section(_TITLE), run.experiment
     federated, model = experiment.prepared.examples, experiment.model
     if model.rows is not None:
@@ -201,7 +204,7 @@ def audit_membership(run: FinishedRun, seed: int, shadows: int, out: Path, say: 
 
 
 def _why_no_shadows(experiment: Experiment, shadows: int) -> str | None:
-    """Why no shadow models are trained; None: they are."""
+    """Why no shadow models are trained, or None if they are."""
     size = sum(int(np.prod(t.shape)) for t in experiment.model.weights_type.trainable)
     if shadows == 0:
         return "--shadows 0 was given"

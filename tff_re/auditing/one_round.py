@@ -1,4 +1,4 @@
-"""What leaves single clients in a round of a run, and what its server makes of all of them; training it once more."""
+"""Trains one round of a run again: what single clients send, and what the server makes of all of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tff_re.runs.training import participation
 
 
 def no_weights_sent(algorithm: FederatedAlgorithm) -> str | None:
-    """Why a client's update is no change of the global model's weights; None: it is."""
+    """Why a client's update is not a change of the global model's weights, or None if it is."""
     if algorithm.server_type is not None and algorithm.client_work.server_type is None:
         return "its server trains on examples of its own after each round"
     sent, trained = algorithm.client_work.update_type, algorithm.model.weights_type.trainable
@@ -68,7 +68,10 @@ def round_clients(
 
 
 def first_client_state(experiment: Experiment, examples, seed: int) -> tuple:
-    """The client state of a client that was not trained yet, in a tuple; empty where clients keep none."""
+    """The client state of a client that has not been trained yet, in a tuple.
+
+    The tuple is empty if clients keep no state.
+    """
     initial = experiment.algorithm.client_work.initial_client_state
     return () if initial is None else (initial(examples, seed),)
 

@@ -1,4 +1,7 @@
-"""The pictures of an audit; each function writes a PNG file, whole or not at all."""
+"""The pictures of an audit.
+
+Each function writes a PNG file, whole or not at all.
+"""
 
 from __future__ import annotations
 

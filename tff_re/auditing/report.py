@@ -38,7 +38,10 @@ def summary_rows(sections: Mapping[str, Section]) -> list[list[str]]:
 
 
 def write_report(out: Path, audited: Audited, sections: Mapping[str, Section]) -> list[Path]:
-    """Writes audit.md, audit.json and the parts' CSV files; the files written, pictures included."""
+    """Writes audit.md, audit.json and the parts' CSV files.
+
+    Returns the files written, pictures included.
+    """
     verdict, *sentences = judgement(sections)
     lines = [f"# {audited.title}", "", f"**{verdict}**", "", *(f"- {sentence}" for sentence in sentences), ""]
     lines += ["## What was audited", "", *audited.about, ""]

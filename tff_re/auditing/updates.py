@@ -39,7 +39,7 @@ _TITLE = "Words, labels and sentences in one client's update"
 
 
 def audit_updates(run: FinishedRun, seed: int, out: Path, say: Callable[[str], None]) -> Section:
-    """The part of the report; its picture goes to `out`."""
+    """Returns the report's section on updates and writes its picture to `out`."""
     experiment, section = run.experiment, Section(_TITLE)
     if (reason := no_weights_sent(experiment.algorithm)) is not None:
         section.not_applicable = reason

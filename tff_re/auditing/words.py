@@ -80,8 +80,9 @@ def words_of(inputs, examples) -> np.ndarray:
 
 
 def everywhere(ids: np.ndarray, size: int, known_words: bool) -> np.ndarray:
-    """bool [size]: padding, and ids that stand in every example (markers, [CLS]), which tell nothing; the id of
-    unknown words too where `known_words`.
+    """The ids that tell nothing, as bool [size]: padding, and ids in every example (markers, [CLS]).
+
+    With `known_words` the id of unknown words is one of them too.
 
     Args:
       ids: int [n, l] of all examples.

@@ -159,7 +159,10 @@ def _facts(run: FinishedRun, count: int, pair: Pair | None) -> list[tuple[Case, 
 
 
 def _shares(run: FinishedRun) -> dict[str, np.ndarray]:
-    """Client id -> [n], the part of each of its rows; clients that train."""
+    """Client id -> [n], the part of each of its rows.
+
+    Only clients that train.
+    """
     experiment = run.experiment
     ids, examples = arranged(experiment, "train")
     name, model = experiment.recipe.algorithm.name, experiment.model

@@ -1,4 +1,7 @@
-"""Bytes, local steps and seconds of a run, from its history and timings; imports no TensorFlow."""
+"""Bytes, local steps and seconds of a run, from its history and timings.
+
+Imports no TensorFlow.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,16 @@ History = Sequence[dict[str, float]]
 
 
 def steps_by_round(history: History) -> dict[float, float] | None:
-    """Round -> local steps of all clients up to its end; None where a round does not say."""
+    """Round -> local steps of all clients up to its end, or None if a round does not say."""
     return _up_to(history, [row.get("local/steps") for row in history])
 
 
 def megabytes_by_round(history: History, each: float) -> dict[float, float] | None:
-    """Round -> millions of bytes to and from all clients up to its end; None where a round does not say how many took
-    part. `each`: bytes down and up of a client in a round, as the algorithm sends them."""
+    """Round -> millions of bytes to and from all clients up to its end.
+
+    None if a round does not say how many took part. `each`: bytes down and up of a client in a round, as the
+    algorithm sends them.
+    """
     clients = [row.get("clients/counted") for row in history]
     if None in clients:
         return None
@@ -35,7 +41,10 @@ def _up_to(history: History, values: list[float | None]) -> dict[float, float] |
 
 
 def seconds_of(timings: Sequence[Mapping[str, Any]]) -> float:
-    """Of training and evaluation, without the start, from the rows of timings.csv; 0 where no round says it."""
+    """Seconds of training and evaluation, without the start, from the rows of timings.csv.
+
+    Zero if no round says them.
+    """
     names = ("seconds/training", "seconds/evaluation")
     return sum(value for row in timings for name in names if math.isfinite(value := row.get(name, math.nan)))
 

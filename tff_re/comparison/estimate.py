@@ -53,7 +53,9 @@ class Estimate:
         return f"cost: {runs} runs ({runs_of}){done}; {ahead}"
 
     def start(self, name: str, rounds: int) -> str | None:
-        """A run starts, and the one before has ended; a line on what is left, where that is known.
+        """A run starts, and the one before has ended.
+
+        Returns a line on the remaining time, if that is known.
 
         Args:
           name: of its entry; of the sweep any other name.
@@ -71,7 +73,10 @@ class Estimate:
         self._done += 1
 
     def _end(self) -> None:
-        """Takes the time of the run that has ended; one that was finished before had no rounds and tells nothing."""
+        """Records the time of the run that has ended.
+
+        A run that was already finished had no rounds and tells nothing.
+        """
         if self._running is None or not self._done:
             return
         if self._running in self._left:
@@ -102,7 +107,7 @@ def _unfinished(sweep: Sweep, out: Path) -> int:
 
 
 def _timed(folder: RunFolder) -> float:
-    """Seconds of a finished run; 0 where its timings are missing or damaged."""
+    """Seconds of a finished run, or 0 if its timings are missing or damaged."""
     try:
         return seconds_of(read_table(folder.timings))
     except UserError:

@@ -77,12 +77,15 @@ class Outcome:
 
     @property
     def tried(self) -> int:
-        """How many settings of its entry were tried on dev before this run; 1 without a sweep."""
+        """The number of settings of its entry that were tried on dev before this run.
+
+        It is 1 without a sweep.
+        """
         return 1 if self.tuned is None else self.tuned.tried
 
     @property
     def steps(self) -> float | None:
-        """Local steps of all clients in all rounds; None where a round does not say."""
+        """Local steps of all clients in all rounds, or None if a round does not say."""
         by_round = steps_by_round(self.history)
         return None if by_round is None else max(by_round.values())
 
@@ -92,15 +95,18 @@ class Outcome:
         return best_values(self.history)
 
     def at_best(self, criterion: str) -> dict[str, float]:
-        """The row of the first evaluated round in which a metric is best (a loss: lowest); empty if no round has a
-        finite one. Where the run chose by it, with what the chosen weights have on test."""
+        """The row of the first evaluated round with the best value of a metric (a loss: the lowest).
+
+        Empty if no round has a finite value. If the run chose by this metric, the row has the chosen weights'
+        test values.
+        """
         rows = [row for row in self.history if math.isfinite(row.get(criterion, math.nan))]
         best = (min if criterion.endswith("loss") else max)(rows, key=lambda row: row[criterion], default={})
         chosen = self.chosen if self.chosen.get("by") == criterion else {}
         return best | {name: value for name, value in chosen.items() if name.startswith("test/")}
 
     def rounds_to(self, metric: str, target: float) -> int | None:
-        """The first evaluated round in which a metric is at least the target (a loss: at most); None: in none."""
+        """The first evaluated round in which a metric is at least the target (a loss: at most), or None."""
         reached = (lambda value: value <= target) if metric.endswith("loss") else (lambda value: value >= target)
         return next((int(row["round"]) for row in self.history if metric in row and reached(row[metric])), None)
 
@@ -115,7 +121,9 @@ def compare(
     on_start: Callable[[str, int, int], None] = lambda entry, seed, rounds: None,
     on_round: Callable[[RoundReport], None] = lambda report: None,
 ) -> dict[str, dict[int, Outcome]]:
-    """Runs all entries over all seeds; entry name -> seed -> Outcome.
+    """Runs all entries over all seeds.
+
+    Returns entry name -> seed -> Outcome.
 
     Raises:
       UserError: `out` holds other runs, or these without `resume`.
@@ -184,7 +192,10 @@ def compare(
 
 
 def _unless_diverged(recipe: Recipe, folder: RunFolder, run: Callable[[], Outcome]) -> Outcome | None:
-    """run(), or None where it diverges; then a file in its folder says so, and it is not run again."""
+    """run(), or None if it diverges.
+
+    A diverged run leaves a file in its folder that says so, and is not run again.
+    """
     mark = folder.diverged
     if mark.exists() and folder.recipe.exists() and folder.recipe.read_bytes() == recipe.to_toml().encode("utf-8"):
         return None
@@ -221,8 +232,11 @@ def _origin(folder: RunFolder, summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _finished(recipe: Recipe, folder: RunFolder, builder: ExperimentBuilder) -> Outcome | None:
-    """The outcome of a finished run, only from its folder; None if it is not finished, is another run, or files in it
-    were changed: resuming the run repairs or refuses them. Raises UserError for a run of the other stack."""
+    """The outcome of a finished run, only from its folder.
+
+    None if it is not finished, is another run, or files in it were changed: resuming the run repairs or refuses
+    them. Raises UserError for a run of the other stack.
+    """
     folder.require_stack()
     if not (folder.summary.exists() and folder.recipe.exists() and is_as_it_was(folder)):
         return None

@@ -214,8 +214,11 @@ def curves_of(
 
 
 def _points(outcomes: dict[int, Outcome], metric: str, band: bool, axis: str) -> Curve:
-    """(x, mean, least, greatest) over the seeds, for the evaluated rounds; without band three times the mean. Seeds
-    that came to different x in a round, such as steps, are drawn at their mean."""
+    """(x, mean, lowest, highest) over the seeds, for the evaluated rounds.
+
+    Without a band it is three times the mean. Seeds that came to different x in a round, such as steps, are drawn
+    at their mean.
+    """
     by_round: dict[float, list[tuple[float, float]]] = {}
     for outcome in outcomes.values():
         x_of = AXES[axis].values(outcome)

@@ -87,7 +87,7 @@ def write_units(path: Path, units: Units) -> None:
 
 
 def read_units(path: Path) -> dict[tuple[str, str, int], np.ndarray]:
-    """What `write_units` wrote; nothing without the file.
+    """The content that `write_units` wrote, or nothing without the file.
 
     Raises:
       UserError: it is damaged.

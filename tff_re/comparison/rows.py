@@ -125,7 +125,10 @@ class Table:
         return (max if higher else min)(rooms, default=None)
 
     def contrast(self, method: str, baseline: str, metric: str, which: str, published: float | None) -> Contrast | None:
-        """What is judged of two rows, with the gain that a paper reports; None where they share no seed."""
+        """The judged difference of two rows, with the gain that a paper reports.
+
+        None if they share no seed.
+        """
         difference = self.difference(method, baseline, metric, which)
         if difference is None:
             return None

@@ -60,7 +60,10 @@ def difference_of(mean: float, std: float | None, n: int, wins: int = 0) -> Diff
 
 
 def paired_difference(a: Sequence[float], b: Sequence[float]) -> Difference:
-    """The differences a[i] - b[i] over seeds, at least one. A tie is no win."""
+    """The differences a[i] - b[i] over seeds, at least one.
+
+    A tie is not a win.
+    """
     differences = [float(x) - float(y) for x, y in zip(a, b, strict=True)]
     mean, std = mean_std(differences)
     difference = difference_of(mean, std, len(differences), sum(d > 0 for d in differences))
@@ -78,7 +81,10 @@ def mean_std(values: Sequence[float]) -> tuple[float, float | None]:
 
 
 def t_interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, float]:
-    """The interval of the mean over seeds from Student's t; without bounds for fewer than two values."""
+    """The interval of the mean over seeds from Student's t.
+
+    It has no bounds for fewer than two values.
+    """
     mean, std = mean_std(values)
     if std is None:
         return -math.inf, math.inf
@@ -95,7 +101,10 @@ def half_width(std: float, n: int, level: float = LEVEL) -> float:
 
 @functools.lru_cache(maxsize=1024)  # a table, its CSV file and its note ask for the same
 def bootstrap_interval(values: tuple[float, ...], level: float = LEVEL, seed: int = 0) -> tuple[float, float]:
-    """The interval of the mean by bootstrap, bias-corrected and accelerated (Efron 1987); values not all alike."""
+    """The interval of the mean by bootstrap, bias-corrected and accelerated (Efron 1987).
+
+    The values must not all be equal.
+    """
     from numpy import mean
     from scipy.stats import bootstrap
 
@@ -131,7 +140,10 @@ def _noncentrality(n: int) -> float:
 
 
 def holm(ps: Sequence[float | None]) -> list[float | None]:
-    """p-values adjusted for several comparisons (Holm 1979), in their order; None stays None and does not count."""
+    """p-values adjusted for several comparisons (Holm 1979), in their order.
+
+    None stays None and does not count.
+    """
     order = sorted((number for number, p in enumerate(ps) if p is not None), key=lambda number: ps[number])
     adjusted: list[float | None] = [None] * len(ps)
     least = 0.0
@@ -165,8 +177,10 @@ class MetricSummary:
     def from_rounds(
         cls, values: Mapping[int, Sequence[float]], chosen: Mapping[int, float] | None = None, **options
     ) -> MetricSummary:
-        """The summary of each seed's values, one for each evaluated round in order; `options` are the other attributes.
-        With `chosen`, seed to its value in the round that was chosen, that is its `best`.
+        """The summary of each seed's values, one for each evaluated round in order.
+
+        `options` are the other attributes. With `chosen`, seed to its value in the round that was chosen, that
+        is its `best`.
 
         The last tenth of n values are the last max(1, round(n / 10)). The best leaves out values that are not
         finite (a diverged round), the final mean does not.
@@ -179,8 +193,10 @@ class MetricSummary:
         return cls(best, final, **options)
 
     def difference(self, baseline: MetricSummary, which: str = "final") -> Difference | None:
-        """This - baseline of 'final' or 'best' over the seeds that both have, or None if they share none; `wins` counts
-        the seeds that favour this algorithm."""
+        """This minus the baseline, of 'final' or 'best', over the seeds that both have.
+
+        None if they share no seed. `wins` counts the seeds that favour this algorithm.
+        """
         ours, theirs = getattr(self, which), getattr(baseline, which)
         pairs = [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
         if not pairs:

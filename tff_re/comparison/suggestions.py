@@ -34,7 +34,10 @@ def require_suite(name: str) -> None:
 
 
 def _of_algorithm(name: str) -> str | None:
-    """The suites and recipes that train an algorithm of this or a similar name, as commands; None for no such name."""
+    """The suites and recipes that train an algorithm of this or a similar name, as commands.
+
+    None if there is no such name.
+    """
     of_suites = {suite: _algorithms(path) for suite, path in suites().items()}
     of_recipes = {recipe: _algorithms(path) for recipe, path in shipped().items()}
     known = set().union(*of_suites.values(), *of_recipes.values())

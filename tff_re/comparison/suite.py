@@ -145,7 +145,10 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Suite(SuiteOptions):
-    """A comparison to run; `command` is the command line that repeats it, `tuning` what is tried before."""
+    """A comparison to run.
+
+    `command` is the command line that repeats it, `tuning` the search that runs before it.
+    """
 
     command: str
     entries: tuple[Entry, ...]
@@ -173,7 +176,9 @@ def load_suite(
     seeds: tuple[int, ...] | None = None,
     sweep: Mapping[str, Any] | None = None,
 ) -> Suite:
-    """A suite that comes with the project, or a TOML file of one; `sweep` is in place of its own.
+    """A suite that comes with the project, or one from a TOML file.
+
+    `sweep` replaces its own.
 
     Raises:
       UserError: unknown suite or key, or an entry that is not there.
@@ -223,7 +228,10 @@ def _try_settings(entries: tuple[Entry, ...], tuning: Sweep | None) -> None:
 
 
 def _chosen_by(entries: tuple[Entry, ...], seed: int) -> str | None:
-    """The metric by which all entries' [choice] choose on clients' dev examples; None where they differ or lack it."""
+    """The metric by which all entries' [choice] choose on clients' dev examples.
+
+    None if they differ or lack it.
+    """
     metrics = set()
     for recipe in (entry.recipe_for(seed) for entry in entries):
         at_server = recipe.task.name in ("bag_relations", "document_relations")  # which have metrics of their own
@@ -284,8 +292,10 @@ def suite_of_recipes(
     seeds: tuple[int, ...] | None = None,
     sweep: Mapping[str, Any] | None = None,
 ) -> Suite:
-    """The suite of some recipes, which must share task, partition, model, training and choice; `sweep` as in
-    `SuiteOptions`."""
+    """The suite of some recipes.
+
+    The recipes must share task, partition, model, training and choice. `sweep` as in `SuiteOptions`.
+    """
     require_recipes(names)
     recipes = [load(name, overrides) for name in names]
     first = recipes[0]
@@ -311,7 +321,10 @@ def suite_of_recipes(
 
 
 def _require_folders_apart(names: list[str], source: str) -> None:
-    """Raises UserError where two entries' runs would share a folder; folders are named after entries."""
+    """Raises UserError if two entries' runs would share a folder.
+
+    Folders are named after entries.
+    """
     taken: dict[str, str] = {}
     for name in names:
         folder = slug(name)
@@ -325,7 +338,10 @@ def _require_folders_apart(names: list[str], source: str) -> None:
 
 
 def _separator_problem(name: str) -> str | None:
-    """What is wrong with a name that reads as a path, and the remedy; its file would lie elsewhere than it says."""
+    """Why a name that reads as a path is refused, with the remedy.
+
+    Its file would not lie where the name says.
+    """
     return f"{name[:40]!r} holds a path's separator; leave it out" if "/" in name or "\\" in name else None
 
 
@@ -368,7 +384,10 @@ def run_folder(out: Path, entry: str, seed: int) -> Path:
 
 
 def sweep_folder(out: Path, entry: str, setting: int, seed: int) -> Path:
-    """Where a comparison keeps a run of its sweep; `setting` counts from 0."""
+    """The folder of a comparison's sweep run.
+
+    `setting` counts from 0.
+    """
     return out / "sweep" / f"{slug(entry)}-{setting}-seed{seed}"
 
 

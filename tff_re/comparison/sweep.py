@@ -93,7 +93,7 @@ def read_sweep(
     overrides: Sequence[str],
     source: str,
 ) -> Sweep | None:
-    """The sweep of a suite; None where it has none.
+    """The sweep of a suite, or None if it has none.
 
     Args:
       table: [sweep]: `seeds` of tuning; `choose_by`, the suite's by default; either lists under recipe keys in quotes,
@@ -210,7 +210,9 @@ def tune(
     out: Path,
     fits: Callable[[str, Setting], bool] = lambda entry, setting: True,
 ) -> dict[str, Tuned]:
-    """Runs all settings of all entries on the tuning seeds and chooses; writes `FILE` into `out`.
+    """Runs all settings of all entries on the tuning seeds and chooses the best.
+
+    Writes `FILE` into `out`.
 
     A run's value is the best of the metric over its rounds, a setting's the mean over the seeds; the first of equals. A
     setting that diverged on a seed is out. Where the best one lies at the edge of its numbers, the sweep goes one step

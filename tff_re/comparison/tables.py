@@ -75,7 +75,9 @@ def comparison_rich(table: Table) -> Group:
 
 
 def comparison_csv(path: str | os.PathLike, table: Table) -> None:
-    """Writes a CSV file, a row an algorithm, with plain numbers in the metrics' own units; unknown ones are empty.
+    """Writes a CSV file with one row for each algorithm.
+
+    Numbers are plain and in the metrics' own units. Unknown values are empty.
 
     Raises:
       DataError: the file cannot be written; an older one is still whole then.
@@ -237,7 +239,9 @@ def _difference_columns(name: str, table: Table) -> list[_Column]:
 
 
 def _sampled_intervals(name: str, table: Table, which: str) -> list[tuple[float, float] | None]:
-    """Each row's interval that includes the test sample; None where the runs kept no counts of test units.
+    """Each row's interval that includes the test sample.
+
+    None if the runs stored no counts of test units.
 
     The counts are of the chosen round, so that only its values have one.
     """
@@ -306,7 +310,7 @@ def compared_values(rows: Sequence[ComparisonRow], name: str) -> tuple[str, str]
 
 
 def scale(metric: MetricSummary) -> tuple[float, int]:
-    """What a value is multiplied by to be shown, and the digits behind its point."""
+    """(factor to multiply a value by for display, digits after its decimal point)."""
     return (100, 2) if metric.percent else (1, 4)
 
 
@@ -321,7 +325,10 @@ def _fixed(value: float | None, factor: float, digits: int) -> str:
 
 
 def table_note(table: Table, *, bootstrap: bool = True) -> str:
-    """What the columns of a table are; `bootstrap`: whether its intervals are among them."""
+    """The note on a table's columns.
+
+    `bootstrap`: whether its intervals are among them.
+    """
     rows, baseline = table.rows, table.baseline
     metrics = {name: metric for row in rows for name, metric in row.metrics.items()}
     percent = [name for name, metric in metrics.items() if metric.percent]

@@ -186,13 +186,19 @@ def _section(title: str, lines: Mapping[str, Any] | Sequence[str]) -> str:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> str:
-    """A table in Markdown; so many columns hold words, the others numbers."""
+    """A table in Markdown.
+
+    The first columns, as many as the caller says, hold words and the others numbers.
+    """
     lines = [head, [":--"] * words + ["--:"] * (len(head) - words), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
 def _metrics(metrics: Any, exported: Any, precision: Mapping[str, Any] | None) -> str:
-    """The run's metrics; beside them those of the exported model where that computes in another precision."""
+    """The run's metrics.
+
+    Where the exported model computes in another precision, its metrics stand next to them.
+    """
     if not isinstance(metrics, Mapping) or not metrics:
         return ""
     columns, head = [_by_name(metrics)], ["value"]

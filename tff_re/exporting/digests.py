@@ -85,7 +85,10 @@ def _read(path: Path) -> dict[str, str]:
 
 
 def _files(folder: Path) -> list[str]:
-    """All files below a folder, by their path in it; a link to a folder counts as one."""
+    """All files below a folder, by their path in it.
+
+    A link to a folder counts as one file.
+    """
     paths = []
     for root, folders, files in os.walk(folder):
         names = files + [name for name in folders if os.path.islink(os.path.join(root, name))]

@@ -27,7 +27,9 @@ def export_adapter(
     last: bool = False,
     builder_of: BuilderOf | None = None,
 ) -> Path:
-    """Writes the adapter of a run's newest checkpoint as safetensors; the folder, `adapter` in the run's by default.
+    """Writes the adapter of a run's newest checkpoint as safetensors and returns the folder.
+
+    The folder is `adapter` in the run's own by default.
 
     Where a round was chosen on dev, it is that round's, unless `last`. A recipe starts from it with
     `model.adapter.path`. `builder_of` is `open_run`'s.

@@ -89,7 +89,9 @@ def export_model(
     overwrite: bool = False,
     trust: bool = False,
 ) -> Path:
-    """Writes a trained model as `model.keras`, as a SavedModel and as JSON files that explain them; returns the folder.
+    """Writes a trained model as `model.keras`, as a SavedModel and as JSON files that explain them.
+
+    Returns the folder.
 
     What the SavedModel takes is said by the form of each kind of input (`tff_re.exporting.kinds`). All give
     {"probabilities": float32 [B, C]}, documents [D, P, R], entities [B, L, T]. The written files are loaded again and
@@ -171,7 +173,10 @@ class _Trained:
     def write_huggingface(
         self, draft: Path, options: Any, arrays: Mapping[str, np.ndarray], description: dict[str, Any]
     ) -> None:
-        """Writes the folder of an EncoderModel; the arguments are those of `huggingface.write_folder`."""
+        """Writes the folder of an EncoderModel.
+
+        The arguments are those of `huggingface.write_folder`.
+        """
         model, inputs = models.MODELS[self.model_name], self.form_of.model_inputs(self.inputs)
         classes, pieces = len(self.labels), pieces_of(inputs)
         if trained_in_parts(inputs):
@@ -186,7 +191,10 @@ class _Trained:
 def _description(
     model_name: str, options: Any, exported: Form, labels: list[str], forms: Mapping[str, Any], details: Any
 ) -> dict[str, Any]:
-    """What export.json says; `forms`: what was measured on the files."""
+    """The content of export.json.
+
+    `forms`: what was measured on the files.
+    """
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -210,7 +218,10 @@ def _precision(exported: Form, as_trained: Form, model_options: Any, samples: Se
 def _write_forms(
     draft: Path, exported: Form, formats: str, quantise: str | None, tflite: bool, for_onnx: str | None
 ) -> Any:
-    """Writes the models; returns the quantised core, or None. `for_onnx`: the model's name; None: without ONNX."""
+    """Writes the models and returns the quantised core, or None.
+
+    `for_onnx`: the model's name; None: without ONNX.
+    """
     half, half_weights = exported.halved() if quantise else (None, None)  # first: it refuses weights beyond float16
     if formats != "saved_model":
         save_keras(exported.keras_model, draft / KERAS_FILE)
@@ -238,7 +249,9 @@ def _write_texts(
 
 
 def _check_written(draft: Path, trust: bool) -> None:
-    """Raises ExportError where `load_export` would refuse the draft; where it would with `trust`, only a line says so.
+    """Raises ExportError if `load_export` would refuse the draft.
+
+    If `load_export` would accept it with `trust`, and `trust` is set, it only prints a note.
 
     An encoder of a new kind can hold operations that no export had before.
     """
@@ -255,7 +268,7 @@ def _check_written(draft: Path, trust: bool) -> None:
 
 
 def _refusal(draft: Path, form: str, trust: bool) -> str | None:
-    """Why `load_export` refuses the draft, without the draft's path; None where it does not."""
+    """Why `load_export` refuses the draft, without the draft's path, or None if it accepts it."""
     try:
         look_at(draft, form, trust)
     except DataError as error:
@@ -296,7 +309,10 @@ def _check_arguments(model_name, inputs, labels, formats, quantise, tflite, onnx
 
 
 def _models(form_of: type[Form], model_name, options, inputs, classes: int, weights) -> list[tf.keras.Model]:
-    """[the model as it was trained, its plain form]; both take what raw text is encoded to."""
+    """[the model as it was trained, its plain form].
+
+    Both take encoded texts.
+    """
     model, inputs = models.MODELS[model_name], form_of.model_inputs(inputs)
     forget_layer_names()
     trained = model.build(options, inputs, classes)
@@ -330,7 +346,10 @@ def _assign(model: tf.keras.Model, weights, form: str) -> None:
 
 
 def _options(options: Any) -> Any:
-    """The model's options as JSON values; of an encoder's folder its last part."""
+    """The model's options as JSON values.
+
+    A path to an encoder's folder is cut to its last part.
+    """
     fields = attrs.asdict(options) if attrs.has(type(options)) else options
     if isinstance(fields, dict) and isinstance(fields.get("encoder"), str) and os.path.exists(fields["encoder"]):
         fields["encoder"] = Path(fields["encoder"]).name

@@ -54,7 +54,9 @@ def export_run(
     last: bool = False,
     builder_of: BuilderOf | None = None,
 ) -> Path:
-    """Exports the newest checkpoint of a run; returns the folder, `export` in the run's own by default.
+    """Exports the newest checkpoint of a run and returns the folder.
+
+    The folder is `export` in the run's own by default.
 
     Where a round was chosen on dev, that round's weights are exported, unless `last`.
 
@@ -140,7 +142,7 @@ def _details(
 
 
 def _files(recipe: Recipe, folder: RunFolder) -> dict[str, str]:
-    """Name -> content of what is laid beside the model: the recipe without folders, the versions of the training."""
+    """Name -> content of the files next to the model: the recipe without folders, the versions of the training."""
     versions = (
         folder.environment.read_text("utf-8") if folder.environment.exists() else json.dumps(environment(), indent=2)
     )
@@ -150,7 +152,10 @@ def _files(recipe: Recipe, folder: RunFolder) -> dict[str, str]:
 
 
 def _without_folders(value: Any) -> Any:
-    """The value with every path of this machine in it cut to its last part; ids of a model hub stay."""
+    """The value with every path of this machine in it cut to its last part.
+
+    Ids of a model hub stay.
+    """
     if isinstance(value, Mapping):
         return {key: _without_folders(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -179,7 +184,10 @@ def _by_split(metrics: Mapping[str, float]) -> dict[str, dict[str, float]]:
 
 
 def _measured(experiment: Experiment, weights: Any) -> dict[str, float]:
-    """The run's metrics of weights on its test examples, and on dev; runs in the current execution context."""
+    """The run's metrics of weights on its test examples, and on dev.
+
+    It runs in the current execution context.
+    """
     metrics = {}
     if experiment.prepared.sites:  # the sites hold the examples
         return metrics
@@ -207,7 +215,7 @@ def _data(experiment: Experiment, kind: Kind) -> dict[str, Any]:
 
 
 def _of_sites(experiment: Experiment) -> str | None:
-    """At which sites the clients are; None in a simulation."""
+    """A phrase that names the sites of the clients, or None in a simulation."""
     prepared = experiment.prepared
     return f"at the sites {', '.join(prepared.sites)}" if prepared.sites else None
 

@@ -104,7 +104,7 @@ class Form:
 
     @staticmethod
     def plain_whole(model: Model, options: Any, inputs: Any, trained: tf.keras.Model, weights: Any) -> tf.keras.Model:
-        """The same of a model behind frozen layers, or beside fixed weights, with its weights."""
+        """The same for a model with frozen layers in front of it, or with fixed weights, including its weights."""
         if isinstance(inputs, HiddenInput):
             return model.whole_form(options, inputs, trained, merged=True)
         return model.finished(options, inputs, trained.output["logits"].shape[-1], weights)
@@ -168,7 +168,9 @@ def traced_once(core: Core) -> Core:
 
 
 def stock(model: tf.keras.Model) -> tf.keras.Model:
-    """The model, if Keras alone can load it; its initialisers are forgotten.
+    """The model, if Keras alone can load it.
+
+    Its initialisers are dropped.
 
     Raises:
       ExportError: a layer is not Keras' own.
@@ -204,7 +206,10 @@ def write_saved_model(folder: Path, signatures: Mapping[str, Callable], resource
 
 
 def _parts(resource: Any) -> list[Any]:
-    """A Keras layer's variables and tables; a module as it is."""
+    """The variables and tables of a Keras layer.
+
+    A module is returned unchanged.
+    """
     if not isinstance(resource, tf.keras.layers.Layer):
         return [resource]
     tables = [

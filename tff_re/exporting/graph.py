@@ -23,7 +23,7 @@ _CHECKPOINT_ATTRIBUTES = {"_construction_context", "_input_shapes"}
 
 
 def check_files(folder: Path) -> None:
-    """Raises DataError where a file is missing that every SavedModel of ours has, or one is no protocol buffer."""
+    """Raises DataError if a file that every SavedModel of ours has is missing or is not a protocol buffer."""
     if not (folder / MODEL_FILE).is_file():
         raise DataError(f"holds no {MODEL_FILE}", path=folder, remedy=REMEDY)
     for name in VARIABLES:
@@ -112,7 +112,10 @@ def _called(attributes) -> Iterator[str]:
 
 
 def _loaded(objects) -> list[str]:
-    """Names of the functions that the loader makes objects of; it knows all of the library, listed here or not."""
+    """Names of the functions that the loader makes objects of.
+
+    The loader knows all functions of the library, listed here or not.
+    """
     names = list(objects.concrete_functions)
     for node in objects.nodes:
         names += node.function.concrete_functions

@@ -205,7 +205,10 @@ library_name: transformers
 
 
 def _front_matter(source: str) -> str:
-    """The card's metadata. A folder of this machine is no base model that others could find."""
+    """The card's metadata.
+
+    A folder of this machine is not named as base model, since others could not find it.
+    """
     return _FRONT_MATTER.format(base_model="" if is_path(source) else f"base_model: {json.dumps(source)}\n")
 
 

@@ -61,7 +61,9 @@ class Kind:
         """Raises `fail` where labels.json, a list of different strings, does not hold what this kind needs."""
 
     def encoding(self, value: Any, source: Mapping[str, Any], fail: Fail) -> Any:
-        """What the predictor encodes its inputs with; None: the graph does, or there is nothing to encode.
+        """The encoding that the predictor applies to its inputs.
+
+        None: the graph encodes them, or there is nothing to encode.
 
         Args:
           value: the JSON value of encoding.json.
@@ -138,7 +140,7 @@ def pair_types(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
 
 
 def check_pair_types(description: Mapping[str, Any], fail: Fail) -> None:
-    """Raises `fail` where `details.pair_types` is there and is no list of pairs of types."""
+    """Raises `fail` if `details.pair_types` is present but is not a list of pairs of types."""
     pairs = (description.get("details") or {}).get("pair_types", [])
     what = '"details.pair_types"'
     if not isinstance(pairs, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
@@ -148,7 +150,7 @@ def check_pair_types(description: Mapping[str, Any], fail: Fail) -> None:
 
 
 def check_strings(value: Sequence[Any], what: str, fail: Fail, count: int | None = None) -> None:
-    """Raises `fail` unless the values are different strings that are not empty; so many if `count` is given."""
+    """Raises `fail` unless the values are distinct, non-empty strings, `count` of them if it is given."""
     good = all(isinstance(item, str) and item for item in value)
     if not good or not value or len(set(value)) != len(value) or count not in (None, len(value)):
         which = "" if count is None else f"{count} "

@@ -1,4 +1,7 @@
-"""model.onnx: encoded inputs to logits and probabilities, for runtimes of ONNX; the tokenizer stays outside."""
+"""model.onnx: encoded inputs to logits and probabilities, for ONNX runtimes.
+
+The tokenizer is not part of it.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ def require_packages() -> None:
 
 
 def write_onnx(path: Path, exported: Form, model_name: str) -> None:
-    """Writes a form's logits and probabilities, and its tokenizer beside them if it has one.
+    """Writes a form's logits and probabilities as ONNX, and its tokenizer next to it if it has one.
 
     The outputs are `logits` and `probabilities`, float32 [B, C], of tokens [B, L, T]; the inputs those of
     `exported.core_specs`.
@@ -130,7 +133,10 @@ def _refused(model_name: str) -> str:
 
 @contextlib.contextmanager
 def _quiet():
-    """tf2onnx and onnx write pages about what they convert; what matters is the check behind."""
+    """Silences tf2onnx and onnx, which write pages about what they convert.
+
+    What matters is the check afterwards.
+    """
     logger = logging.getLogger("tf2onnx")
     before = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -46,7 +46,7 @@ def check_folder(folder: Path, details: Mapping[str, Any], overwrite: bool) -> N
 
 @contextlib.contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """A draft beside `folder` that takes its place when the block ends well, and is removed when it does not."""
+    """A draft next to `folder` that replaces it if the block succeeds, and is removed if it fails."""
     mark = uuid.uuid4().hex
     draft, replaced = (folder.parent / f".{folder.name}.{mark}.{end}" for end in ("part", "old"))
     problem = None

@@ -82,7 +82,9 @@ class Checked:
 
 
 def look_at(folder: Path, form: str, trust: bool = False) -> Checked:
-    """All checks of an export before TensorFlow loads its graph; `export` does them on what it wrote, too.
+    """Runs all checks of an export before TensorFlow loads its graph.
+
+    `export` runs them on its own files, too.
 
     Args:
       folder, form, trust: as in `load_export`.
@@ -169,7 +171,10 @@ def _signature(folder: Path, kind: Kind, source: dict[str, Any]) -> Any:
 def _function(
     signature: Any, folder: Path, names: Iterable[str], outputs: Sequence[str], classes: int
 ) -> Callable[..., Any]:
-    """The signature on arrays and lists by name, as `Kind.outputs` says; its errors are of one line."""
+    """The signature as a function of named arrays and lists, see `Kind.outputs`.
+
+    Its errors are one line long.
+    """
     import tensorflow as tf
 
     wanted, available = set(names), set(signature.structured_input_signature[1])

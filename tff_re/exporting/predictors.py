@@ -1,4 +1,4 @@
-"""What the predictors of all kinds of input have in common; `load_export` makes them."""
+"""The base of the predictors of all kinds of input, which `load_export` makes."""
 
 from __future__ import annotations
 
@@ -70,7 +70,10 @@ class Score:
     counts: dict[str, int] = field(default_factory=dict, repr=False)
 
     def title(self, name: str) -> str:
-        """What was scored, in words; `name` is the file's."""
+        """What was scored, in words.
+
+        `name` is the file's.
+        """
         return f"{name}: {self.size}"
 
     def facts(self, *, classes: bool = True) -> dict[str, Any]:
@@ -121,11 +124,16 @@ class ExportedModel:
         return f"{type(self).__name__}({self.description.get('model')}, {len(self.labels)} classes)"
 
     def reads_records(self, file: Path | None, dataset: str | None) -> bool:
-        """Whether `predict_records` reads a file; `dataset` names its form, the run's if not given."""
+        """Whether `predict_records` reads a file.
+
+        `dataset` names its format; the run's data set by default.
+        """
         return False
 
     def predict_records(self, file: Path) -> list[tuple[str, str, Prediction]]:
-        """(id, text, prediction) of each record of a file in the form of `relations`; labels in it are not read.
+        """(id, text, prediction) of each record of a file in the format of `relations`.
+
+        Labels in the file are ignored.
 
         Raises:
           DataError: the file is missing or malformed.
@@ -133,7 +141,10 @@ class ExportedModel:
         raise NotImplementedError
 
     def score(self, file: Path, dataset: str | None = None, label: str | None = None) -> Score:
-        """Scores the model on a file; see `tff_re.score`."""
+        """Scores the model on a file.
+
+        See `tff_re.score`.
+        """
         if dataset is None:
             dataset, label = self.dataset, label or self._details.get("label")
         if dataset is None:
@@ -167,7 +178,9 @@ class Predictor(ExportedModel):
     blind = False
 
     def predict(self, texts: Sequence[Any]) -> list[Prediction]:
-        """The prediction for each raw text; an empty text is answered too, by what the model says about no words.
+        """The prediction for each raw text.
+
+        An empty text gets the model's prediction for no words.
 
         A text is a string, or a mapping with `text`. For relations the string has the markers in it (``<e1>…</e1>``,
         ``<e2>…</e2>``), a mapping may have `head` and `tail` (start and end in characters, the end exclusive) in their
@@ -185,7 +198,9 @@ class Predictor(ExportedModel):
         return predictions
 
     def predict_each(self, texts: Sequence[Any]) -> list[Prediction | PredictionError]:
-        """As `predict`, with an error in the place of each text that cannot be read; none stops the others.
+        """Like `predict`, but a text that cannot be read gets an error as its result.
+
+        The other texts are predicted all the same.
 
         Raises:
           PredictionError: `texts` is not a list, or the model takes feature vectors.
@@ -235,7 +250,10 @@ class Predictor(ExportedModel):
         return Score(size, metrics, len(gold), confusion, trivial, self.labels, positive, classes, counts=counts)
 
     def _read(self, text: Any) -> Any:
-        """What the model takes for a text, or the error; without the text's number, which the caller knows."""
+        """The model's input for a text, or the error.
+
+        The error does not name the text's number, which the caller knows.
+        """
         try:
             return self._prepared(text)
         except PredictionError as error:
@@ -274,7 +292,7 @@ class Predictor(ExportedModel):
         raise NotImplementedError
 
     def _positive_labels(self, corpus: Any) -> tuple[int, ...] | None:
-        """The classes that micro-F1 and macro-F1 count; None: all."""
+        """The classes that micro-F1 and macro-F1 count, or None for all."""
         return None
 
 
@@ -293,7 +311,9 @@ class CorpusPredictor(ExportedModel):
     numbers: ClassVar[tuple[str, ...]]
 
     def predict_file(self, path: str | os.PathLike, *, dataset: str | None = None) -> list[Any]:
-        """The predictions for a file in the form of a data set; the run's if `dataset` is not given.
+        """The predictions for a file in the format of a data set.
+
+        `dataset` is the run's by default.
 
         Raises:
           DataError: the file is missing or malformed.
@@ -305,7 +325,10 @@ class CorpusPredictor(ExportedModel):
         raise NotImplementedError
 
     def cells_with_texts(self, prediction: Any) -> tuple[str, ...]:
-        """The same with what the texts call things; as `cells` where there is no such name."""
+        """Like `cells`, with the names that the texts use.
+
+        Without such a name the cell is that of `cells`.
+        """
         return self.cells(prediction)
 
 

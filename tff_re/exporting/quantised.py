@@ -29,7 +29,7 @@ def signature_of(core: Core, specs: Mapping[str, tf.TensorSpec]) -> Callable[...
 
 
 class HalfCore(tf.Module):
-    """A core whose weights are stored in float16; they are cast to float32 before they are used."""
+    """A core whose weights are stored in float16 and cast to float32 before they are used."""
 
     def __init__(self, core: Core, specs: Mapping[str, tf.TensorSpec]):
         """Raises:
@@ -72,7 +72,9 @@ class HalfCore(tf.Module):
 
 
 def write_tflite(path: Path, core: Core, specs: Mapping[str, tf.TensorSpec]) -> None:
-    """The core of one text (batches of 1) with weights in 8 bits, scales by tensor or channel; computed in float32.
+    """Writes the core for one text (batches of 1) with weights in 8 bits, scales by tensor or channel.
+
+    It computes in float32.
 
     Raises:
       ExportError: TFLite has no operations for the model.

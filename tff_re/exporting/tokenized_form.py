@@ -70,13 +70,16 @@ class TokenizedForm(Form):
         raise NotImplementedError
 
     def chosen_probes(self, probes: Sequence[Any], calls: Mapping[str, Mapping[str, Any]]) -> Probes:
-        """The Probes of these, with calls of signatures beside `encoded`."""
+        """The Probes of these, with calls of the signatures other than `encoded`."""
         arrays = self.arrays(probes)
         expected = self._expected({name: tf.constant(value) for name, value in arrays.items()}).numpy()
         return Probes(arrays, arrays, {**calls, "encoded": arrays}, expected)
 
     def some_probes(self) -> list[Any]:
-        """Probes evenly over all; each kind of made-up text is among them."""
+        """Some of the probes, spread evenly over all of them.
+
+        Each kind of made-up text is among them.
+        """
         return self._probes[:: max(1, len(self._probes) // MOST_PROBES)][: 2 * MOST_PROBES]
 
     def check_ids(self, keras_model, signatures) -> None:

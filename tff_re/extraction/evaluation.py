@@ -27,7 +27,10 @@ Triple = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Counts:
-    """Right, predicted and gold items; of none, precision, recall and F1 are 0."""
+    """Right, predicted and gold items.
+
+    Without any items, precision, recall and F1 are 0.
+    """
 
     right: int = 0
     predicted: int = 0
@@ -199,7 +202,10 @@ class _Identities:
     of_mentions: bool
 
     def ids(self, mention: Mention, spans: Sequence[Span]) -> set[str]:
-        """The gold ids that a predicted entity may stand for; its own id where no gold mention is at its place."""
+        """The gold ids that a predicted entity may stand for.
+
+        It is the entity's own id if no gold mention is at its position.
+        """
         if mention.linked == GOLD or (mention.linked != UNLINKED and not self.of_mentions):
             return {mention.entity_id}
         at_place = [self.of_spans.get((*span, mention.type), set()) for span in (mention.span, *spans)]

@@ -57,7 +57,10 @@ class Outputs:
             raise DataError("is named twice", path=max(named, key=named.count), remedy="give every file a name")
 
     def in_journal(self) -> dict[str, Path]:
-        """The files that grow document by document; the page's holds what the page is made of."""
+        """The files that grow document by document.
+
+        The file of the HTML page holds the data that the page is made of.
+        """
         files = {FACTS: self.facts, PUBTATOR: self.pubtator, PAGE: self.page}
         return {name: path for name, path in files.items() if path is not None}
 
@@ -166,7 +169,10 @@ def _check_graph(target: Path | None, replace: bool) -> None:
 
 
 def _survey(source: Source, outputs: Outputs) -> int:
-    """Reads all documents; how many there are. Raises DataError."""
+    """Reads all documents and returns their number.
+
+    Raises DataError.
+    """
     total = 0
     for document in source.documents():
         total += 1

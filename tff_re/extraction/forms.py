@@ -16,7 +16,9 @@ _PUBTATOR_ID = re.compile(r"[^|\t\r\n]*[^|\s][^|\t\r\n]*")
 
 
 def fact_line(document: RawDocument, fact: Fact, exports: Mapping[str, str | None], show_text: bool) -> str:
-    """A fact as a line of JSON; the mentions' words are in it only with `show_text`.
+    """A fact as a line of JSON.
+
+    The mentions' words are in it only with `show_text`.
 
     Args:
       document: Where it was found.
@@ -88,7 +90,10 @@ def pubtator_block(annotated: Annotated, facts: Sequence[Fact]) -> str:
 
 
 def page_line(annotated: Annotated, facts: Sequence[Fact]) -> str:
-    """All of a document that an HTML page shows, as a line of JSON; it holds the text."""
+    """All of a document that an HTML page shows, as a line of JSON.
+
+    It holds the text.
+    """
     document = annotated.document
     value = {
         "id": document.document_id,

@@ -1,4 +1,4 @@
-"""The graph of all facts: entities are nodes, a relation between two of them is an edge; as GraphML and as CSV."""
+"""The graph of all facts, as GraphML and as CSV: entities are nodes, a relation between two of them is an edge."""
 
 from __future__ import annotations
 
@@ -49,7 +49,10 @@ NodeKey = tuple[str, str]
 
 @dataclass(frozen=True)
 class Graph:
-    """Nodes with their attributes, and edges from (head, relation, tail); its memory grows with these alone."""
+    """Nodes with their attributes, and edges from (head, relation, tail).
+
+    Its memory grows only with nodes and edges, not with the number of documents.
+    """
 
     nodes: Mapping[NodeKey, Mapping[str, str]]
     edges: Mapping[tuple[NodeKey, str, NodeKey], Edge]
@@ -79,7 +82,9 @@ class Graph:
         return cls(nodes, edges)
 
     def write(self, target: Path) -> list[Path]:
-        """Writes a GraphML file, if that is the target's ending, or all forms into a folder; the files.
+        """Writes a GraphML file, if that is the target's ending, or all formats into a folder.
+
+        Returns the files.
 
         Raises:
           DataError: A file cannot be written.

@@ -28,7 +28,7 @@ _REMEDY = "start anew with --overwrite"
 
 
 class Journal:
-    """Writes the files of an extraction; a context manager.
+    """Writes the files of an extraction as a context manager.
 
     Attributes:
       documents: How many documents are written.
@@ -77,7 +77,9 @@ class Journal:
         self._close()
 
     def append(self, documents: int, texts: Mapping[str, str], counts: Mapping[str, int]) -> None:
-        """Adds what a batch of documents gives to each file; all of it is on the disk when this returns.
+        """Adds what a batch of documents gives to each file.
+
+        All of it is on the disk when this returns.
 
         Raises:
           DataError: A file cannot be written.
@@ -97,7 +99,10 @@ class Journal:
         return self._parts[name]
 
     def finish(self, *dropped: str) -> list[Path]:
-        """Gives the files their names, drops these and the state; the files that remain. Raises DataError."""
+        """Gives all files but `dropped` their final names, and removes the temporary files and the state.
+
+        Returns the final files. Raises DataError.
+        """
         self._close()
         remaining = [name for name in self._files if name not in dropped]
         for name in remaining:

@@ -34,11 +34,17 @@ class PairTypes:
         return self.relation_types[first] == self.relation_types[second]
 
     def allowed(self, head: str, tail: str) -> bool:
-        """Whether a pair may have these types, in this order; with one role for both, in any order."""
+        """Whether a pair may have these types, in this order.
+
+        If both have the same role, any order is allowed.
+        """
         return (head, tail) in self.pairs or (self.same_role(head, tail) and (tail, head) in self.pairs)
 
     def oriented(self, first: Mention, second: Mention) -> Iterator[tuple[Mention, Mention]]:
-        """(head, tail) of two mentions in the order of the text; where types do not tell, the first is the head."""
+        """(head, tail) of two mentions in the order of the text.
+
+        If their types do not decide, the first is the head.
+        """
         if self.allowed(first.type, second.type):
             yield first, second
         if not self.same_role(first.type, second.type) and self.allowed(second.type, first.type):

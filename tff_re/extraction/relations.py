@@ -48,7 +48,10 @@ def relation_model(predictor: Any, pairs: PairTypes) -> RelationModel:
 
 
 def check_model(predictor: Any, name: str) -> None:
-    """Raises DataError, which calls the export `name`, if it is no model of relations in sentences or documents."""
+    """Raises DataError if the model is not one of relations in sentences or documents.
+
+    The error calls the export `name`.
+    """
     if getattr(predictor, "data_sets", None) not in _MODELS:
         takes = getattr(predictor, "takes", "something else")
         raise DataError(
@@ -59,7 +62,10 @@ def check_model(predictor: Any, name: str) -> None:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """Two mentions in a sentence; `number` is the document's in its batch."""
+    """Two mentions in a sentence.
+
+    `number` is the document's index in its batch.
+    """
 
     number: int
     sentence: Span
@@ -119,7 +125,10 @@ class SentenceRelations:
 
 
 def replaced(text: str, spans: Sequence[Span], words: Sequence[str | None]) -> tuple[str, list[Span]]:
-    """The text with words in the place of two disjoint spans, and where these then are; None leaves a span's words."""
+    """The text with words in place of two disjoint spans, and the new positions of these spans.
+
+    None leaves a span's words.
+    """
     places: dict[int, Span] = {}
     parts, done, length = [], 0, 0
     for i in sorted(range(len(spans)), key=lambda i: spans[i]):
@@ -234,7 +243,10 @@ class _Entities:
         return self._of_entity[entity.entity_id, entity.kind]
 
     def _nearest(self, heads: Iterable[Mention], tails: Iterable[Mention]) -> tuple[Mention, Mention, Span | None]:
-        """The two mentions nearest to each other in one sentence, with it; else the first of each, and None."""
+        """The two mentions nearest to each other in one sentence, with the sentence.
+
+        If no sentence holds both, it is the first mention of each, and None.
+        """
         heads, tails = list(heads), list(tails)
         together = [
             (abs(head.start - tail.start), head.start, tail.start, head, tail)
@@ -252,7 +264,10 @@ _MODELS = {"relations": SentenceRelations, "documents": DocumentRelations}
 
 
 def _by_sentence(annotated: Annotated, mentions: Sequence[Mention]) -> Iterator[tuple[Span, list[Mention]]]:
-    """Each sentence with the mentions inside, in the order of the text; sentences without any are left out."""
+    """Each sentence with the mentions inside, in the order of the text.
+
+    Sentences without a mention are left out.
+    """
     document, waiting = annotated.document, sorted(mentions, key=lambda mention: mention.span)
     spans = [mention.span for mention in annotated.mentions]
     position = 0

@@ -66,7 +66,9 @@ class SetUp:
         renamed: Mapping[str, str] | None = None,
         unit: Unit = "documents",
     ) -> SetUp:
-        """The checked set-up; the arguments are those of `tff_re.api.extract`.
+        """The checked set-up.
+
+        The arguments are those of `tff_re.api.extract`.
 
         Raises:
           DataError: A model is of another kind, the two do not fit each other, or the terminology cannot be read.
@@ -114,6 +116,9 @@ class SetUp:
         return tuple(notes)
 
     def pipeline(self, key: bytes) -> Pipeline:
-        """The steps; `key` makes the numbers of unlinked mentions."""
+        """The steps of the pipeline.
+
+        `key` makes the numbers of unlinked mentions.
+        """
         model = None if self.predictor is None else relation_model(self.predictor, self.pairs)
         return Pipeline(self.recogniser, model, Linker(self.terminology, key), self.unit)

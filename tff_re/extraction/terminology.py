@@ -36,12 +36,17 @@ class Link:
 
 
 def folded(name: str) -> str:
-    """A name in NFKC without case, punctuation and blanks; may be empty."""
+    """A name in NFKC without case, punctuation and blanks.
+
+    It may be empty.
+    """
     return "".join(c for c in unicodedata.normalize("NFKC", name).casefold() if c.isalnum())
 
 
 class Terminology:
-    """Names with ids, from a TSV ``name<TAB>id`` or ``name<TAB>id<TAB>type``; a first line of headings is left out.
+    """Names with ids, from a TSV ``name<TAB>id`` or ``name<TAB>id<TAB>type``.
+
+    A header line is left out.
 
     A name with a type is for mentions of this type only (in any case), and goes before names without. A name that has
     several ids links nothing: it does not tell which is meant. Similar names have to have the same digits in the same
@@ -90,7 +95,7 @@ class Terminology:
         return sum(entity_id is None for entity_id in self._exact.values())
 
     def find(self, name: str, kind: str) -> Link | None:
-        """The link of a mention with this text and type; None where there is none or it is ambiguous."""
+        """The link of a mention with this text and type, or None if there is none or it is ambiguous."""
         kinds, key = (kind.casefold(), ""), folded(name)
         for names, wanted, how in ((self._exact, name, EXACT), (self._folded, key, FOLDED)):
             for its_kind in kinds:
@@ -123,7 +128,7 @@ def _digits(key: str) -> str:
 
 
 class Linker:
-    """Links mentions; those that no terminology links get a number of their own.
+    """Links mentions to ids and gives unlinked mentions a number of their own.
 
     The number is an HMAC of type and folded text, so that equal mentions of a run share it and nobody without the key
     can try names.

@@ -33,7 +33,7 @@ SHARED_BY = 3
 
 
 def markdown(algorithms: Collection[str] | None = None) -> str:
-    """docs/recipes.md; of all algorithms, or of those named."""
+    """The text of docs/recipes.md, for all algorithms or for the named ones."""
     lines = [HEADER]
     for section, table in sorted(TABLES.items(), key=lambda item: not item[1].chooses):
         if section == "client_model":
@@ -81,7 +81,10 @@ def _table(rows: list[str]) -> list[str]:
 
 
 def _rows(cls: type, prefix: str = "") -> list[str]:
-    """A row for each key; those of a table in the table stand behind its own, e.g. `adapter.rank`."""
+    """A row for each key.
+
+    The keys of an inner table follow its own row, e.g. `adapter.rank`.
+    """
     rows, meanings, types = [], _meanings(cls), typing.get_type_hints(cls)
     for key in keys(cls):
         default = "must be given" if key.default is REQUIRED else _toml(key.default)

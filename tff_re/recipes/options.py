@@ -34,8 +34,9 @@ class ChoiceOptions:
 
 @attrs.frozen(kw_only=True)
 class BaselineOptions:
-    """What stands beside federated rows: the algorithm's local training, the same partition, seed, rounds and epochs,
-    without an aggregation.
+    """A baseline to compare with federated rows: the algorithm's local training without an aggregation.
+
+    The partition, seed, rounds and epochs are the same.
 
     Attributes:
       kind: `local`: each client trains its own model in every round; `pooled`: one client has all training examples.

@@ -1,4 +1,7 @@
-"""Recipes: a published experiment as data. TOML in, frozen dataclasses out, TOML again beside every run."""
+"""Recipes: a published experiment as data.
+
+TOML is read into frozen dataclasses, and each run's folder gets its recipe as TOML again.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +83,7 @@ class Recipe:
 
     @property
     def privacy_unit(self) -> str | None:
-        """`client`, `example` or `group`: what [privacy] protects; None without it."""
+        """What [privacy] protects: `client`, `example` or `group`, or None without that table."""
         return None if self.privacy is None else self.privacy.unit
 
     @property
@@ -152,7 +155,10 @@ def suites() -> dict[str, Path]:
 
 
 def read_toml(path: Path) -> dict:
-    """A TOML file as a dict; UserError with file, line and column for a malformed one. A byte order mark is dropped."""
+    """A TOML file as a dict.
+
+    A malformed file is a UserError with file, line and column. A byte order mark is dropped.
+    """
     try:
         table = _loads(path.read_text("utf-8-sig"))
     except FileNotFoundError:
@@ -211,7 +217,10 @@ def load(name_or_path: str, overrides: tuple[str, ...] = (), seed: int | None = 
 
 
 def resolve(table: dict, source: str, overrides: tuple[str, ...] = (), seed: int | None = None) -> Recipe:
-    """A Recipe of a table; see `load`."""
+    """A Recipe of a table.
+
+    See `load`.
+    """
     table = copy.deepcopy(table)
     for override in overrides:
         apply_override(table, override)
@@ -246,7 +255,7 @@ def has_control_character(text: str) -> bool:
 
 
 def file_name_problem(name: str) -> str | None:
-    """What keeps a name from being part of a file's name, and the remedy; None where nothing does."""
+    """Why a name cannot be part of a file's name, with the remedy, or None if it can."""
     quoted = repr(name if len(name) <= 40 else name[:40] + "…")
     problems = {
         f"is longer than {LONGEST_NAME} bytes; give a shorter one": len(name.encode("utf-8", "replace")) > LONGEST_NAME,
@@ -259,7 +268,9 @@ def file_name_problem(name: str) -> str | None:
 
 
 def apply_override(table: dict, override: str) -> None:
-    """Sets 'a.b=value' in a table of tables; the bare word none removes the key, unless it is one of the key's values.
+    """Sets 'a.b=value' in a table of tables.
+
+    The bare word none removes the key, unless it is one of the key's values.
 
     Raises:
       UserError: it is not key=value, or it removes a key that the table does not have.

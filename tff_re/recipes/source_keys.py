@@ -14,7 +14,10 @@ ROOT = Path(computations.__file__).parents[1]
 
 @functools.cache
 def keys_in(path: str) -> frozenset[str]:
-    """The keys of all classes of options in a file, or in the files of a folder; the path is relative to `ROOT`."""
+    """The keys of all classes of options in a file, or in the files of a folder.
+
+    The path is relative to `ROOT`.
+    """
     source = ROOT / path
     files = [source] if source.is_file() else sorted(source.glob("*.py"))
     return frozenset(

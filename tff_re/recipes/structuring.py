@@ -134,7 +134,10 @@ def _names(cls: type) -> list[str]:
 
 @dataclass(frozen=True)
 class Key:
-    """A key of a table: a field of its class. `type`: as annotated; `default`: `REQUIRED` where there is none."""
+    """A key of a table: a field of its class.
+
+    `type`: as annotated; `default`: `REQUIRED` if it has none.
+    """
 
     name: str
     type: Any
@@ -156,7 +159,9 @@ def keys(cls: type) -> tuple[Key, ...]:
 
 
 def range_of(validator, value=None) -> str:
-    """The range of an attrs validator in words, e.g. `at least 0 and below 1`; '' where it has none.
+    """The range of an attrs validator in words, e.g. `at least 0 and below 1`.
+
+    It is '' if the validator has no range.
 
     That float32 must hold the number is named only where the text of a `value` is too large for it.
     """
@@ -192,7 +197,10 @@ def _last(cause: BaseException) -> str:
 
 
 def to_table(value) -> dict:
-    """A TOML table of an attrs class or dataclass; fields that are None are left out, as TOML has no null."""
+    """A TOML table of an attrs class or dataclass.
+
+    Fields that are None are left out, as TOML has no null.
+    """
     return _without_none(_converter.unstructure(value))
 
 

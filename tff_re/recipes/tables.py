@@ -34,7 +34,10 @@ class Table:
     keys: Callable[[], Collection[str]] | None = None
 
     def classes(self) -> Mapping[str, Callable[[], type]]:
-        """Name -> a function that gives the class of options; the name is '' where none chooses."""
+        """Name -> a function that gives the class of options.
+
+        The name is '' if the table has no choice of a name.
+        """
         return self.options() if self.chooses else {"": self.options}
 
     def read(self, table: Any, section: str, source: str) -> Any:
@@ -48,7 +51,10 @@ class Table:
         return Choice(name, options) if self.chooses else options
 
     def named(self, table: Any, section: str, source: str, *, known: bool = True) -> tuple[str, Any]:
-        """(name, the other keys); the name is '' where none chooses. `known`: whether it must be one of `classes`."""
+        """(name, the other keys).
+
+        The name is '' if the table has no choice of a name. `known`: whether it must be one of `classes`.
+        """
         if not self.chooses:
             return "", table
         if not isinstance(table, dict):
@@ -134,7 +140,10 @@ TABLES = {
 
 
 def choices(section: str) -> dict[str, type]:
-    """Name -> class of options of a table; the name is '' where none chooses."""
+    """Name -> class of options of a table.
+
+    The name is '' if the table has no choice of a name.
+    """
     return {name: cls() for name, cls in TABLES[section].classes().items()}
 
 
@@ -153,7 +162,9 @@ def has_value(table: Mapping[str, Any], section: str, key: str, word: str) -> bo
 
 
 def read_tables(recipe_table: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Name -> what `Table.read` gives, of all tables; None for one that is left out.
+    """Name -> what `Table.read` gives, for all tables.
+
+    A table that is left out is None.
 
     Errors that can be found without TensorFlow are raised before it is imported.
 

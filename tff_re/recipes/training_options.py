@@ -55,9 +55,11 @@ class TrainingOptions:
 
 @attrs.frozen(kw_only=True)
 class FailureOptions:
-    """In simulation alone. What becomes of a client that is asked is drawn from the run's seed, the round and the
-    client; a client that is lost counts for nothing in the round, and keeps what it had before. The shares are of the
-    clients that are asked; together they are below 1.
+    """Simulated failures of clients.
+
+    The fate of a sampled client is drawn from the run's seed, the round and the client. A lost client does not
+    count in the round, and keeps the state it had before. The shares are of the sampled clients; together they are
+    below 1.
 
     Attributes:
       dropout: the share that never answers.

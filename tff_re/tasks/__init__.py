@@ -1,4 +1,7 @@
-"""Tasks by name; what one declares is in `task.py`."""
+"""Tasks by name.
+
+What a task declares is in `task.py`.
+"""
 
 from computations.registry import FileRegistry
 

@@ -273,7 +273,9 @@ TASK = BagRelations()
 
 @dataclass(frozen=True)
 class PreparedBags(Prepared):
-    """Bags of sentences; `corpora` has the training bags alone.
+    """Bags of sentences.
+
+    `corpora` has only the training bags.
 
     Attributes:
       truth: for each client int8 [n], whether its rows state their relation (1), or not (0), or have none (-1); None
@@ -329,7 +331,10 @@ def _corpora(
 
 
 def _load(options: Options, data_paths: DataPaths, split, path, knowledge_base, *, seed: int | None = None):
-    """A split's bags; with `seed`, those for training, of whose unrelated pairs `na_rate` are kept."""
+    """The bags of a split.
+
+    With `seed` these are training bags, of whose unrelated pairs the share `na_rate` is kept.
+    """
     return load_bags(
         options.dataset,
         data_paths.data,

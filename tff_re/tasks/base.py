@@ -81,27 +81,33 @@ class Prepared:
 
     @property
     def num_triples(self) -> int | None:
-        """How many facts the knowledge base has, pairs without one included; None where there are no bags."""
+        """The number of facts in the knowledge base, pairs without a fact included, or None without bags."""
         return None
 
     @property
     def truth(self) -> tuple[np.ndarray, ...] | None:
-        """Which rows of the clients state their relation, see `PreparedBags`; None where that is not known."""
+        """Which rows of the clients state their relation, or None if that is not known.
+
+        See `PreparedBags`.
+        """
         return None
 
     @property
     def pair_relations(self) -> tuple[str, ...] | None:
-        """The relations that a pair in a document may have; None: an example has one class."""
+        """The relations that a pair in a document may have, or None if an example has one class."""
         return None
 
     @property
     def pair_types(self) -> tuple[tuple[str, str], ...]:
-        """Types of the heads and tails of candidate pairs in documents; empty where that is not known here."""
+        """Types of the heads and tails of candidate pairs in documents.
+
+        Empty if they are not known here.
+        """
         return ()
 
     @property
     def documents(self) -> DocumentStatistics | None:
-        """How whole documents spread over the clients; None where the samples are not documents."""
+        """How whole documents spread over the clients, or None if the samples are not documents."""
         return None
 
     def groups(self) -> list[np.ndarray]:
@@ -155,7 +161,10 @@ class Prepared:
         return self.inputs if self.held_out is None else self.held_out.exported_inputs(self.inputs, algorithm)
 
     def samples(self, split: str) -> list:
-        """The samples of a split of the server or of all clients, in their order; empty where nothing was read."""
+        """The samples of a split of the server or of all clients, in their order.
+
+        Empty if nothing was read.
+        """
         if self.held_out is not None and split in self.held_out.corpora:
             return list(self.held_out.corpora[split].samples)
         if self.partition is None or not self.corpora:
@@ -164,7 +173,9 @@ class Prepared:
         return [sample_of[i] for client in self.partition.clients.values() for i in getattr(client, split)]
 
     def with_groups(self) -> Prepared:
-        """These data with the array `group` for the training examples, see `groups`; -1 where nothing is trained on.
+        """These data with the array `group` for the training examples, see `groups`.
+
+        The value is -1 for examples that are not trained on.
 
         A note says how many groups lie at several clients, each of which then hides its own part of one.
 

@@ -43,7 +43,10 @@ def with_duplicate_notes(prepared: Prepared) -> Prepared:
 
 
 def notes_of_dev(prepared: Prepared, dev: Collection[str]) -> tuple[str, ...]:
-    """The notes on dev examples that are kept out of the clients' training examples; `dev` are their ids."""
+    """The notes on dev examples that are left out of the clients' training examples.
+
+    `dev` are their ids.
+    """
     samples = prepared.samples(TRAIN)
     dev_samples, trained_on = [], []
     for sample in samples:

@@ -336,7 +336,10 @@ def _test_annotated(options: Options) -> bool:
 
 
 def _require_known_clients(options: Options, partition: Partition) -> None:
-    """Raises UserError if `task.annotated` names a client that holds nothing; a site knows only its own clients."""
+    """Raises UserError if `task.annotated` names a client that holds nothing.
+
+    A site knows only its own clients.
+    """
     for client in options.annotated or ():
         if client not in partition.clients:
             raise UserError(f"task.annotated names a client that holds nothing; {nearest(client, partition.clients)}")

@@ -52,7 +52,10 @@ class HeldOut(Protocol):
         """What an exported model is fed with: `inputs`, those of the model in training, or a form of them."""
 
     def precomputed(self, run: Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]) -> HeldOut:
-        """The same examples behind a model's frozen layers; `run` applies these to arrays."""
+        """The same examples, encoded by a model's frozen layers.
+
+        `run` applies these layers to arrays.
+        """
 
     def test_units(self, scores: Mapping[str, np.ndarray], threshold: float | None) -> np.ndarray | None:
         """The counts of each test document that the metrics are computed from, int64 [n, k], in an order that is the

@@ -59,7 +59,10 @@ class BagsAtServer:
         return arrange_bags(model, self._bags[split].arrays, self._bags[split].arrays["bag"])
 
     def metrics(self, scores: Mapping[str, np.ndarray], threshold: float | None = None) -> dict[str, float]:
-        """`dev/auc`, `test/p_at_100`, …: see `ranking_metrics`; NaN where a score is not finite."""
+        """`dev/auc`, `test/p_at_100` and the other metrics of `ranking_metrics`.
+
+        A metric is NaN if a score is not finite.
+        """
         del threshold  # rankings have none
         metrics = {}
         for split, values in scores.items():
@@ -73,7 +76,7 @@ class BagsAtServer:
         return BagInput(inputs, algorithm.bag_pooling)
 
     def precomputed(self, run: Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]) -> BagsAtServer:
-        """The same bags behind a model's frozen layers."""
+        """The same bags, encoded by a model's frozen layers."""
         bags = {split: dataclasses.replace(bags, arrays=run(bags.arrays)) for split, bags in self._bags.items()}
         return BagsAtServer(bags, self.corpora, self._stated)
 
@@ -91,13 +94,16 @@ class BagsAtServer:
         return rows
 
     def points(self, scores: Mapping[str, np.ndarray]) -> np.ndarray | None:
-        """The curve of the test split's facts; None where a score is not finite."""
+        """The precision-recall curve of the test split's facts, or None if a score is not finite."""
         if not np.isfinite(scores[TEST]).all():
             return None
         return curve(scores[TEST][:, 1:], self._true(TEST)).points()
 
     def threshold(self, scores: np.ndarray) -> float | None:
-        """The score from which on the facts of dev are predicted with the highest F1; None where one is not finite."""
+        """The score threshold at which the facts of dev are predicted with the highest F1.
+
+        None if a score is not finite.
+        """
         return curve(scores[:, 1:], self._true(DEV)).best_threshold if np.isfinite(scores).all() else None
 
     def _true(self, split: str) -> np.ndarray:
@@ -105,7 +111,7 @@ class BagsAtServer:
 
 
 def _certain(bags: HeldOutBags, stated: Mapping[str, str]) -> tuple[np.ndarray, np.ndarray]:
-    """(float64 [n, C], 1 for the relation that a sentence states; int32 [n], its bag)."""
+    """(one-hot float64 [n, C] of the relation that each sentence states, int32 [n] of its bag)."""
     label_of = {name: label for label, name in enumerate(bags.label_names)}
     labels = [label_of[stated[sentence_id]] for sentence_id in bags.sentence_ids]
     return np.eye(len(label_of))[labels], bags.arrays["bag"]

@@ -66,7 +66,7 @@ class DocumentsAtServer:
         return inputs
 
     def precomputed(self, run: Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]) -> DocumentsAtServer:
-        """The same documents behind a model's frozen layers."""
+        """The same documents, encoded by a model's frozen layers."""
         documents = {}
         for split, of_split in self._documents.items():
             encoded = dataclasses.replace(of_split.encoded, arrays=run(of_split.encoded.arrays))
@@ -95,7 +95,10 @@ class DocumentsAtServer:
         return metrics
 
     def test_units(self, scores: Mapping[str, np.ndarray], threshold: float | None) -> np.ndarray | None:
-        """The counts of each test document, see `document_counts`; None where a score is not finite."""
+        """The counts of each test document, or None if a score is not finite.
+
+        See `document_counts`.
+        """
         documents, values = self._documents[TEST], scores[TEST]
         if not np.isfinite(values).all():
             return None
@@ -103,16 +106,21 @@ class DocumentsAtServer:
         return document_counts(values, documents.encoded.pairs, documents.gold, at)
 
     def references(self) -> dict[str, dict[str, float]]:
-        """Rows of a comparison that need no training: the metrics where the relation is predicted for every pair; of
-        several relations the one that the split states most."""
+        """Rows of a comparison that need no training: the metrics of predicting the relation for every pair.
+
+        Of several relations it is the one that the split states most often.
+        """
         every, what = {}, ""
         for split, documents in self._documents.items():
             what, every[split] = every_pair(documents.encoded.arrays["pair_labels"])
         return {f"trivial: {what}": self._metrics_at(every, DEFAULT_THRESHOLD)}
 
     def points(self, scores: Mapping[str, np.ndarray]) -> np.ndarray | None:
-        """The curve of the test split's candidates; stated relations that are no candidates count as not found. None
-        where a score is not finite or no candidate is stated."""
+        """The precision-recall curve of the test split's candidates.
+
+        Stated relations that are not candidates count as not found. None if a score is not finite or no
+        candidate is stated.
+        """
         documents = self._documents[TEST]
         if not np.isfinite(scores[TEST]).all():
             return None

@@ -12,8 +12,9 @@ from sklearn.metrics import f1_score, matthews_corrcoef, precision_recall_fscore
 def classification_metrics(
     statistics: Mapping[str, Any], positive_labels: Sequence[int] | None = None
 ) -> dict[str, float]:
-    """`accuracy`, `loss` (mean cross-entropy) and `macro_f1` of summed statistics; `micro_f1` for relations, and
-    `matthews` where there is one.
+    """`accuracy`, `loss` (mean cross-entropy) and `macro_f1` of summed statistics.
+
+    Relations also have `micro_f1` and, with one positive relation, `matthews`.
 
     The rule for "no relation" is that of SemEval-2010 Task 8 and of BioBERT's and FedCMC's evaluation: F1 counts the
     positive relations alone. To predict one where there is none is a false positive, to predict none where there is one
@@ -93,7 +94,9 @@ def trivial_metrics(supports: np.ndarray, positive_labels: Sequence[int] | None 
 
 
 class ClassMeasures:
-    """What is measured of a classifier on the clients' examples; see `Prepared.measures`.
+    """The measures of a classifier on the clients' examples.
+
+    See `Prepared.measures`.
 
     Attributes:
       names: of the metrics.
@@ -116,7 +119,7 @@ class ClassMeasures:
         return classification_metrics(statistics, self.positive_labels)
 
     def confusion(self, statistics: Mapping[str, np.ndarray]) -> np.ndarray | None:
-        """int64 [C, C]; row: label, column: prediction."""
+        """int64 [C, C], with labels as rows and predictions as columns."""
         return np.asarray(statistics["confusion"], np.int64)
 
     def per_class(self, statistics: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...] | None:
@@ -166,8 +169,10 @@ class PairMeasures:
 
 
 def per_class(confusion: np.ndarray):
-    """(precision, recall, F1, support), each [C], by scikit-learn on the cells of the matrix as weighted samples; zeros
-    for a matrix without examples."""
+    """(precision, recall, F1, support), each [C], by scikit-learn.
+
+    The cells of the matrix are its weighted samples. All are zero for a matrix without examples.
+    """
     labels, predicted, cells = _cells(confusion)
     if not cells.any():  # newer versions of scikit-learn refuse weights that are all zero
         return (np.zeros(len(confusion)),) * 4

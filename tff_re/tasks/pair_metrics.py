@@ -17,7 +17,7 @@ MACRO_F1, IGN_F1 = "macro_f1", "ign_f1"
 
 
 def pair_metric_names(relations: int, gold: Gold) -> tuple[str, ...]:
-    """Names of what `pair_metrics` gives for a model of so many relations."""
+    """Names of what `pair_metrics` gives for a model with this number of relations."""
     return (
         *PAIR_METRICS,
         *((MACRO_F1,) if relations > 1 else ()),

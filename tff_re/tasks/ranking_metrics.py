@@ -32,8 +32,10 @@ class Curve:
     score: np.ndarray
 
     def points(self, retrieved: int = 1, stated: int = 1) -> np.ndarray:
-        """float64 [n, 3]: recall, precision, score; the recall of all that is stated, `retrieved` of it among these
-        predictions."""
+        """float64 [n, 3]: recall, precision, score.
+
+        The recall is of all that is stated, `retrieved` of it among these predictions.
+        """
         return np.stack([self.recall * retrieved / stated, self.precision, self.score], axis=-1)
 
     @property
@@ -100,7 +102,10 @@ def ranking_metrics(scores: np.ndarray, true: np.ndarray) -> dict[str, float]:
 
 
 def chance_metrics(true: np.ndarray) -> dict[str, float]:
-    """What a ranking by chance has, of bool [n, R]; `auc_2000` is left out."""
+    """The metrics of a random ranking of bool [n, R].
+
+    `auc_2000` is left out.
+    """
     share = float(true.mean())
     return {"auc": share, **{f"p_at_{n}": share for n in (*PRECISION_AT, "mean")}, "max_f1": 2 * share / (1 + share)}
 

@@ -96,7 +96,10 @@ def _reading(options: RelationTextOptions) -> Callable:
 
 
 def words_of_clients(options: RelationTextOptions, texts_of: TextsOf) -> dict[str, list[list[str]]]:
-    """Client id -> the words of each text that it trains on: what a vocabulary is counted from; empty for pieces."""
+    """Client id -> the words of each text that it trains on, from which a vocabulary is counted.
+
+    Empty for pieces.
+    """
     if options.encoding == "pieces":
         return {}
     return {client: split_words(texts) for client, texts in texts_of(_reading(options)).items()}
@@ -158,7 +161,10 @@ def require_known_pieces(examples: FederatedExamples, unknown_id: int, tokenizer
 
 
 def unread_vectors(vocabulary, data_paths: DataPaths) -> np.ndarray:
-    """Zeros of the form of the word vectors at a site, see `DataPaths.vectors_width`; they take no memory."""
+    """Zeros in the shape of the word vectors at a site, which take no memory.
+
+    See `DataPaths.vectors_width`.
+    """
     return np.broadcast_to(np.float32(0), [len(vocabulary), data_paths.vectors_width])
 
 

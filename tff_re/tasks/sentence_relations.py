@@ -1,4 +1,4 @@
-"""The relation between two marked mentions in a sentence (FedCMC, Section 3; FedED, Section 3)."""
+"""Relations between two marked mentions in a sentence (FedCMC, Section 3, and FedED, Section 3)."""
 
 from __future__ import annotations
 
@@ -163,7 +163,10 @@ TASK = SentenceRelations()
 
 
 def _load(options: Options, data_paths: DataPaths, split: str, path: str | None, class_names=None) -> RelationCorpus:
-    """A file's samples; `class_names` and `negative_label` are read for the data set `relations` only."""
+    """The samples of a file.
+
+    `class_names` and `negative_label` are read for the data set `relations` only.
+    """
     extra = {} if options.dataset != neutral.NAME else {"negative_label": options.negative_label}
     if extra:
         extra["class_names"] = class_names

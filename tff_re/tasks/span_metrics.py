@@ -32,7 +32,9 @@ class SpanMeasures:
         self.class_names = tuple(entity_types)
 
     def metrics(self, statistics: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """`names` -> values; all NaN without examples, zero where a denominator is zero.
+        """`names` -> values.
+
+        All values are NaN without examples, and zero if a denominator is zero.
 
         Args:
           statistics: `examples` (tokens) and `loss` (sums); [K] each: `true_positives`, `predicted` and `actual`
@@ -72,7 +74,10 @@ class SpanMeasures:
 
 
 def span_statistics(scores: SpanScores) -> dict[str, np.ndarray]:
-    """What `SpanMeasures` reads, of spans that were counted in one place; there is no loss, so it is NaN."""
+    """What `SpanMeasures` reads, for spans that were counted by one process.
+
+    It has no loss, so the loss is NaN.
+    """
     counts = scores.by_type.values()
     columns = {f.name: np.array([getattr(c, f.name) for c in counts], float) for f in dataclasses.fields(SpanCounts)}
     return {**columns, "examples": np.float64(1), "loss": np.float64(np.nan)}

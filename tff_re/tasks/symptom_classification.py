@@ -218,7 +218,10 @@ def _segmenter(options: Options, data_paths: DataPaths) -> Segmenter:
 
 
 def _has_vocabulary(options: Options, data_paths: DataPaths) -> bool:
-    """Whether the data set's vocabulary is there; with a file in `path` it is used if so, but not required."""
+    """Whether the data set's vocabulary is there.
+
+    With a file in `path` the vocabulary is used if it is there, but not required.
+    """
     try:
         symptom_vocabulary(options.dataset, data_paths.data)
     except DataError:

@@ -1,4 +1,4 @@
-"""Synthetic(alpha, beta) and its IID form (FLCMC, Section 3.4.4; Li et al. 2020)."""
+"""Synthetic(alpha, beta) and its IID form (FLCMC, Section 3.4.4, and Li et al. 2020)."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ SERVER = "the server"
 
 @dataclass(frozen=True)
 class AtServer:
-    """What the coordinator of sites holds: labelled examples, or examples for dev and test; and notes on them."""
+    """What the coordinator of sites holds: labelled examples, or examples for dev and test, with notes on them."""
 
     server: Examples | None = None
     held_out: HeldOut | None = None
@@ -104,7 +104,10 @@ class Task:
     def held(
         self, options: Any, partitioner: Any, seed: int, data_paths: DataPaths
     ) -> tuple[tuple[Any, ...], Partition]:
-        """(the corpora of which clients hold samples, who holds which sample); nothing is encoded."""
+        """(the corpora of which clients hold samples, who holds which sample).
+
+        Nothing is encoded.
+        """
         raise NotImplementedError
 
     def rows(self, samples: Sequence[Any]) -> int:
@@ -118,23 +121,30 @@ class Task:
     def words(
         self, options: Any, corpora: tuple[Any, ...], partition: Partition, data_paths: DataPaths
     ) -> Mapping[str, Iterable[Sequence[str]]]:
-        """Client id -> the words of each text that it trains on, from which the vocabulary is counted; empty where
-        there is no vocabulary."""
+        """Client id -> the words of each text that it trains on, from which the vocabulary is counted.
+
+        Empty if the task has no vocabulary.
+        """
         return {}
 
     def facts(self, corpus: Any, samples: Iterable[Any]) -> list[tuple[int, tuple[str, ...]]]:
-        """(number in the corpus, fact) of the facts that these samples are of; see `numbers_facts`."""
+        """(number in the corpus, fact) for each fact of these samples.
+
+        See `numbers_facts`.
+        """
         raise NotImplementedError
 
     def pair_relations(self, corpus: Any) -> tuple[str, ...] | None:
-        """The relations that a pair of entities may have; None: an example has one class."""
+        """The relations that a pair of entities may have, or None if an example has one class."""
         return None
 
     def largest(
         self, options: Any, corpora: tuple[Any, ...], partition: Partition, clients: Collection[str]
     ) -> tuple[int, ...] | None:
-        """Sizes of the largest examples of these clients, which the inputs of all parties have to fit; None: the
-        options say them."""
+        """Sizes of the largest examples of these clients, which the inputs of all parties have to fit.
+
+        None: the options give the sizes.
+        """
         return None
 
     def largest_at_server(self, options: Any, data_paths: DataPaths) -> tuple[int, ...]:
@@ -142,7 +152,9 @@ class Task:
         raise NotImplementedError
 
     def agreed(self, options: Any, seed: int, data_paths: DataPaths) -> tuple[Any, Any, tuple[str, ...]]:
-        """(encoding, the model's inputs, notes) of what `data_paths` says was agreed; no text is read.
+        """(encoding, the model's inputs, notes) as agreed in `data_paths`.
+
+        No text is read.
 
         Args:
           seed: of the run; draws the vectors of words that a file of vectors does not have.
@@ -169,7 +181,7 @@ class Task:
         return examples
 
     def server_corpus(self, options: Any, data_paths: DataPaths) -> Any | None:
-        """The coordinator's labelled samples; None: the recipe gives it none."""
+        """The coordinator's labelled samples, or None if the recipe gives it none."""
         return None
 
     def at_server(

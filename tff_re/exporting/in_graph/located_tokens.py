@@ -21,7 +21,10 @@ TOKEN_MASK = "token_mask"
 
 @functools.cache
 def _blanks() -> tuple[int, ...]:
-    """The code points that Python takes for blanks; found when a graph of words is made, which few exports have."""
+    """The code points that Python takes for blanks.
+
+    They are collected only when a graph of words is made, which few exports have.
+    """
     return tuple(code for code in range(sys.maxunicode + 1) if chr(code).isspace())
 
 
@@ -122,12 +125,12 @@ def _between_blanks(codes, row, position):
 
 
 def _rows(values, row, count) -> tf.RaggedTensor:
-    """[n] -> ragged [B, None]; int32."""
+    """[n] -> ragged int32 [B, None]."""
     return tf.RaggedTensor.from_value_rowids(tf.cast(values, tf.int32), row, count)
 
 
 def _padded(values, filler: int):
-    """[B, n] -> [B, n + 2], a column before and one behind."""
+    """[B, n] -> [B, n + 2], with one more column before and one after."""
     return tf.pad(values, [[0, 0], [1, 1]], constant_values=filler)
 
 

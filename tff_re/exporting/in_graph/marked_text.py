@@ -31,7 +31,10 @@ class MarkedText(tf.Module):
         self._pieces = WordPieces(tables)
 
     def from_markers(self, text, types=None) -> dict[str, tf.Tensor]:
-        """The arrays of texts that hold each marker once, string [B]; `types` as `from_spans` takes them."""
+        """The arrays of texts that hold each marker once, string [B].
+
+        `types` as `from_spans` takes them.
+        """
         codes = _wide(tf.strings.unicode_decode(text, "UTF-8"), -1)
         removed, positions, good = tf.zeros_like(codes, tf.bool), [], True
         for marker in self._markers:
@@ -50,7 +53,9 @@ class MarkedText(tf.Module):
         return self._encode(tf.ragged.boolean_mask(codes, stays), *spans, types)
 
     def from_spans(self, text, head, tail, types=None) -> dict[str, tf.Tensor]:
-        """The arrays of a RelationInput, int32; see `RelationEncoding.encode`.
+        """The arrays of a RelationInput, int32.
+
+        See `RelationEncoding.encode`.
 
         Args:
           text: string [B], UTF-8.
@@ -131,7 +136,10 @@ class MarkedText(tf.Module):
         )
 
     def _arrays(self, ids: tf.RaggedTensor, about):
-        """Cuts, and puts [CLS] and [SEP] around; `about` [B, N]: a marker's number from 1, the mentions' flags, -1."""
+        """Cuts the items and adds [CLS] and [SEP] at the ends.
+
+        `about` [B, N]: a marker's number from 1, the mentions' flags, -1.
+        """
         remains = _remaining(about, self._length - 2)
         positions = [_first(tf.equal(about, number)) for number in (1, 3)]
         before = tf.cumsum(tf.cast(remains, tf.int32), axis=1, exclusive=True)
@@ -153,7 +161,10 @@ class MarkedText(tf.Module):
 
 
 def _wide(ragged: tf.RaggedTensor, filler: int):
-    """The rows filled up behind, [B, N + 1]: never of width 0, which has no first or last."""
+    """The rows padded at the end, [B, N + 1].
+
+    The width is never 0, since an empty row has no first or last item.
+    """
     return tf.pad(ragged.to_tensor(filler), [[0, 0], [0, 1]], constant_values=filler)
 
 
@@ -164,19 +175,25 @@ def _require(good, problem: str) -> None:
 
 
 def _occurrences(codes, wanted: list[int]):
-    """Where a row of [B, T] goes on with the wanted code points; bool [B, T]."""
+    """Where the wanted code points begin in a row of [B, T], as bool [B, T]."""
     length = tf.shape(codes)[1]
     padded = tf.pad(codes, [[0, 0], [0, len(wanted)]], constant_values=-1)
     return tf.reduce_all(tf.stack([tf.equal(padded[:, i : i + length], c) for i, c in enumerate(wanted)]), 0)
 
 
 def _first(mask):
-    """The place of the first true of each row, int32 [B]; 0 if there is none."""
+    """The index of the first true value of each row, int32 [B].
+
+    It is 0 if there is none.
+    """
     return tf.argmax(tf.cast(mask, tf.int32), 1, output_type=tf.int32)
 
 
 def _marked_layout(starts, ends, row, position):
-    """(ranks int64 [B, 4] of the markers, stretch int64 [n] of each character); see `relation_layout.marked`."""
+    """(ranks int64 [B, 4] of the markers, stretch int64 [n] of each character).
+
+    See `relation_layout.marked`.
+    """
     wide = tf.maximum(tf.reduce_max(ends), 0) + 1  # no batch: the least number
     keys = []
     for which in (0, 1):
@@ -191,7 +208,10 @@ def _marked_layout(starts, ends, row, position):
 
 
 def _blinded_layout(starts, ends, row, position):
-    """(ranks, stretch, whether the character stays) where mentions give way; see `relation_layout.blinded`."""
+    """(ranks, stretch, whether the character stays) if mentions are blinded.
+
+    See `relation_layout.blinded`.
+    """
     tail_first = starts[:, 1] < starts[:, 0]
     head_first_ranks, tail_first_ranks = (tf.constant([r], tf.int64) for r in ([0, 1, 2, 3], [2, 3, 0, 1]))
     ranks = tf.where(tail_first[:, tf.newaxis], tail_first_ranks, head_first_ranks)
@@ -207,7 +227,10 @@ def _blinded_layout(starts, ends, row, position):
 
 
 def _remaining(about, limit: int):
-    """Which items [B, N] remain where there are more than `limit`; see `RelationEncoding.encode`."""
+    """Which items [B, N] remain if there are more than `limit`.
+
+    See `RelationEncoding.encode`.
+    """
     there = about >= 0
     count = tf.shape(about)[1]
     index = tf.range(count)[tf.newaxis]

@@ -87,8 +87,10 @@ class WordPieces(tf.Module):
         return ids, tf.gather(stretch, first), tf.gather(source, first), tf.gather(source, last) + 1
 
     def _letters(self, codes, stretch, *further):
-        """(letters of each word, ragged int32 [w, None]; whether a letter begins a word, bool [m]; `stretch` and
-        `further`, [n] each, of the m letters)."""
+        """(letters of each word, whether a letter begins a word, `stretch` and `further` of the letters).
+
+        The shapes: ragged int32 [w, None]; bool [m]; [n] each, of the m letters.
+        """
         entry = tf.gather(self._entry_of, tf.gather(self._page_of, codes // PAGE) * PAGE + codes % PAGE)
         kind = tf.reshape(tf.gather(self._kind, entry), [-1])
         codes = tf.reshape(codes[:, tf.newaxis] + tf.gather(self._shift, entry), [-1])

@@ -22,5 +22,5 @@ KINDS: dict[str, Kind] = {
 
 
 def kind_of(inputs: Any) -> Kind | None:
-    """The kind of a model's inputs (`tff_re.models.inputs`); None if models of these cannot be exported."""
+    """The kind of a model's inputs (`tff_re.models.inputs`), or None if such models cannot be exported."""
     return next((kind for kind in KINDS.values() if kind.form.takes(inputs)), None)

@@ -81,7 +81,10 @@ class BagPredictor(CorpusPredictor):
 
     @property
     def threshold(self) -> float | None:
-        """The probability from which on a relation is predicted: the best on the run's dev bags; None without them."""
+        """The probability threshold for predicting a relation, chosen on the run's dev bags.
+
+        None if it has no dev bags.
+        """
         return self._details.get("threshold")
 
     @property
@@ -146,7 +149,10 @@ class BagPredictor(CorpusPredictor):
         return np.concatenate(parts)
 
     def _reading(self, dataset: str) -> dict[str, str]:
-        """How the run read that data set: options of `load_bags`; none where it was not the run's."""
+        """The `load_bags` options with which the run read that data set.
+
+        Empty if the data set is not the run's.
+        """
         return dict(self._details.get("reading") or {}) if dataset == self.dataset else {}
 
     def _score(self, file: Path, dataset: str, label: str | None) -> Score:
@@ -219,8 +225,11 @@ class BagKind(Kind):
         )
 
     def details(self, experiment, weights, dev) -> dict[str, Any]:
-        """`reading`: options of the task that say how a file of the data set is read; `threshold`: the probability
-        from which on dev's facts are predicted with the highest F1, where the server holds dev bags."""
+        """`reading` and `threshold`.
+
+        `reading`: options of the task that say how a file of the data set is read. `threshold`: the probability
+        from which on dev's facts are predicted with the highest F1, if the server holds dev bags.
+        """
         from tff_re.tasks.held_out import DEV
 
         options = experiment.recipe.task.options
@@ -239,7 +248,10 @@ class BagKind(Kind):
 
 
 def _names(sentences: Sequence[BagSentence]) -> tuple[str, str]:
-    """How most of a pair's sentences mention its head and its tail; of equally many the first."""
+    """The most frequent names of head and tail in a pair's sentences.
+
+    Of equally frequent names it takes the first.
+    """
     names = []
     for side in ("head", "tail"):
         spans = ((sentence.text, getattr(sentence, side)) for sentence in sentences)
@@ -255,7 +267,10 @@ def _unlabelled(corpus: BagCorpus) -> BagCorpus:
 
 
 def _groups(sizes: np.ndarray, max_sentences: int) -> list[tuple[int, int]]:
-    """Ranges of bags that have at most so many sentences together; a larger bag is alone."""
+    """Ranges of bags with at most this number of sentences in total.
+
+    A larger bag has a range of its own.
+    """
     groups, first, count = [], 0, 0
     for bag, size in enumerate(sizes):
         if count and count + size > max_sentences:

@@ -77,8 +77,10 @@ class DocumentPredictor(CorpusPredictor):
 
     @property
     def threshold(self) -> float:
-        """The probability from which on a relation is predicted; the run's dev documents chose it. Infinity, for which
-        JSON has null, where no probability found a stated relation."""
+        """The probability threshold for predicting a relation, chosen on the run's dev documents.
+
+        Infinity, for which JSON has null, if no probability found a stated relation.
+        """
         value = self._details["threshold"]
         return math.inf if value is None else float(value)
 
@@ -253,7 +255,10 @@ def _pairs_of(experiment) -> dict[str, Any]:
 
 
 def _check_pairs(details: Mapping[str, Any], fail: Fail) -> None:
-    """Raises `fail`'s error for other `pairs` than `_pairs_of` gives; an older export has none."""
+    """Raises `fail`'s error if `pairs` differs from what `_pairs_of` gives.
+
+    An older export has none.
+    """
     pairs = details.get("pairs", {})
     if not isinstance(pairs, dict) or not set(pairs) <= {"directed", "separators"}:
         raise fail('"details.pairs" is no object of directions and separators', remedy=REMEDY)
@@ -269,7 +274,10 @@ def _strings(value: Any) -> bool:
 
 
 def threshold_in_words(value: float | None, *, of_class: bool = False) -> str:
-    """From where on a relation is predicted, for the card; `of_class`: where it scores as a threshold class."""
+    """The threshold for predicting a relation, in words for the card.
+
+    `of_class`: whether it is the score of a threshold class.
+    """
     if value is None:
         return "a threshold of your choice on"
     if of_class:

@@ -1,4 +1,7 @@
-"""Texts of words, of characters or of word pieces: raw text in, its entities out; tokenized in the graph."""
+"""Entities of raw texts for models of words, of characters or of word pieces.
+
+The graph tokenizes the text.
+"""
 
 from __future__ import annotations
 
@@ -111,7 +114,9 @@ class EntityPredictor(ExportedModel):
         return f"{type(self).__name__}({self.description.get('model')}, {', '.join(self.entity_types)})"
 
     def predict(self, texts: Sequence[Any]) -> list[list[EntityPrediction]]:
-        """The entities of each raw text; none of an empty one. A text is a string, or a mapping with `text`.
+        """The entities of each raw text.
+
+        A text is a string, or a mapping with `text`. An empty text has no entities.
 
         Raises:
           PredictionError: `texts` is not a list, or holds a text that cannot be read: the first one is named by its
@@ -125,7 +130,9 @@ class EntityPredictor(ExportedModel):
         return predictions
 
     def predict_each(self, texts: Sequence[Any]) -> list[list[EntityPrediction] | PredictionError]:
-        """As `predict`, with an error in the place of each text that cannot be read; none stops the others.
+        """Like `predict`, but a text that cannot be read gets an error as its result.
+
+        The other texts are predicted all the same.
 
         Raises:
           PredictionError: `texts` is not a list.
@@ -174,7 +181,9 @@ class EntityPredictor(ExportedModel):
         ]
 
     def form_of(self, file: Path) -> str | None:
-        """The data set in whose form a file is read if none is named; None: it has a text a line.
+        """The data set whose format a file is read in if none is named.
+
+        None: the file has one text per line.
 
         That is the run's data set where its files have the same ending, and else `entities`, for files of your own.
         """
@@ -340,7 +349,7 @@ class EntityKind(Kind):
 
 
 def types_of(labels: Sequence[str], scheme: str) -> tuple[str, ...] | None:
-    """The types of entities that tags are of; None where they are not the tags of the scheme."""
+    """The entity types of these tags, or None if they are not tags of the scheme."""
     types = tuple(label.removeprefix("B-") for label in labels[1 :: len(SCHEMES[scheme])])
     try:
         return types if tag_names(types, scheme) == tuple(labels) else None

@@ -188,7 +188,7 @@ class EntityForm(Form):
         return score_spans([sample.spans for sample in samples], predicted, types).micro.f1, len(samples)
 
     def _complete(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
-        """With what a model takes in training beside its tokens: every type is annotated."""
+        """Adds to the tokens the inputs that a model takes in training: every type is annotated."""
         if "tokens" in arrays:
             tags = tf.where(tf.not_equal(arrays["tokens"], 0), 0, NO_TOKEN)
         else:
@@ -209,7 +209,10 @@ class EntityForm(Form):
         return self._located_arrays(texts)[0]
 
     def _located_arrays(self, texts: Sequence[str]) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """(what `encoded` takes, the tokens' offsets [n, L, 2]); L is that of the longest text, at least 1."""
+        """(inputs of `encoded`, the tokens' offsets [n, L, 2]).
+
+        L is the length of the longest text, at least 1.
+        """
         arrays, offsets = self._encoding.encode_texts(texts)
         if self.tokenizer is not None:
             arrays = {**arrays, TOKEN_MASK: (offsets[..., 0] >= 0).astype(np.int32)}
@@ -218,7 +221,10 @@ class EntityForm(Form):
         return {name: array[:, :width] for name, array in arrays.items()}, offsets[:, :width]
 
     def _chosen_texts(self) -> list[str]:
-        """Texts whose predictions are compared, evenly over all; none is longer than what training saw."""
+        """Texts whose predictions are compared, spread evenly over all.
+
+        None is longer than the texts seen in training.
+        """
         fits = self._texts
         if self.tokenizer is not None and self._encoding.max_length is None:
             fits = [text for text in fits if self._arrays([text])["input_ids"].shape[1] <= self._inputs.max_length]
@@ -287,7 +293,7 @@ def _in_joined_words(offsets: np.ndarray) -> np.ndarray:
 
 
 def _made_up(encoding: TaggedTokenEncoding | TaggedPieceEncoding) -> list[str]:
-    """Texts that are hard to cut into tokens, and to count characters in; an empty one and long ones."""
+    """Texts that are hard to tokenize or to count characters in, among them an empty one and long ones."""
     joined, known = " ".join(HARD_TEXTS), ""
     if isinstance(encoding, TaggedTokenEncoding):
         words = encoding.text_encoding.vocabulary.words

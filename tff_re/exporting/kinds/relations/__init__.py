@@ -1,4 +1,7 @@
-"""Two marked mentions in a sentence: raw text in, the class of their relation out; tokenized in the graph."""
+"""Relations between two marked mentions in a sentence: raw text in, the relation's class out.
+
+The graph tokenizes the text.
+"""
 
 from __future__ import annotations
 

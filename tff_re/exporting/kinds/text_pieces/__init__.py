@@ -1,4 +1,7 @@
-"""Whole texts behind a pretrained encoder's tokenizer: raw text in, one class for each; tokenized in the graph."""
+"""Classes of whole texts for models with a pretrained encoder's tokenizer: raw text in, one class for each out.
+
+The graph tokenizes the text.
+"""
 
 from __future__ import annotations
 

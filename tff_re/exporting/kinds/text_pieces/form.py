@@ -1,4 +1,4 @@
-"""What is written of models of whole texts behind a pretrained encoder's tokenizer."""
+"""The exported files of models that read whole texts with a pretrained encoder's tokenizer."""
 
 from __future__ import annotations
 
