@@ -57,7 +57,7 @@ class Windows:
         return tf.ensure_shape(tf.reshape(rows, [count, length, width]), [None, None, values.shape[-1]])
 
     def mean(self, values: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
-        """[V, w, f] -> [B, l, f]: the mean over the windows that hold a place of a document, and zero on the padding."""
+        """[V, w, f] -> [B, l, f]: the mean over the windows that hold a position, and zero on the padding."""
         holding = self.summed(tf.cast(self.counted, values.dtype)[..., tf.newaxis], like)
         return self.summed(values, like) / tf.maximum(holding, 1)
 
