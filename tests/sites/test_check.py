@@ -13,7 +13,7 @@ from tests.recognition_for_tests import table as entity_table
 from tests.sites.sites_for_tests import corpora, recipe_of, write_site
 from tests.sites.test_own_evaluation import bag_recipe, bag_sites, document_recipe, document_sites
 from tests.upper_floors import SECRET, command, consultations, refusal, text_recipe
-from tff_re.sites.check import check_data
+from tff_re.sites.check import check_data, shown_labels
 from tff_re.sites.policy import read_site
 
 RELATIONS = {"dataset": "relations", "path": "texts.jsonl", "test_path": "test.jsonl"}
@@ -183,3 +183,10 @@ def test_a_missing_file_of_data_is_one_line(tmp_path, capsys):
     file, recipe = relations(tmp_path)
     (tmp_path / "test.jsonl").unlink()
     refusal(command(capsys, "site", file, "--check", recipe), "test.jsonl")
+
+
+def test_labels_that_may_be_texts_are_not_named():
+    text = "the patient has had a fever since yesterday evening"
+    hidden = shown_labels({"melts": 3, text: 1})
+    assert hidden["melts"] == 3 and sum(hidden.values()) == 4 and not any(text in name for name in hidden)
+    assert list(shown_labels({str(number): 1 for number in range(201)}).values()) == [201]

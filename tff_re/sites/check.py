@@ -27,6 +27,9 @@ MANY_CUT = 0.05
 MANY_UNKNOWN = 0.1
 """A larger share of unknown tokens is a warning."""
 
+LONGEST_LABEL, MOST_LABELS = 40, 200
+"""Labels are named up to this number of characters, and up to this number of labels."""
+
 FEW_EXAMPLES = 5
 """A label with fewer training examples is a warning."""
 
@@ -161,7 +164,7 @@ def check_data(site: Site, recipe: Recipe) -> DataCheck:
         splits=splits,
         overlaps=overlaps,
         own_words=own_words,
-        unknown_labels=unknown_labels,
+        unknown_labels=shown_labels(unknown_labels),
         missing_labels=tuple(name for name in listed or train if not train.get(name)),
         dropped=tuple(dict.fromkeys(dropped)),
         problems=tuple(problems),
@@ -186,9 +189,21 @@ def _data(site: Site, recipe: Recipe) -> tuple[SiteData, dict[str, int], list[st
     listed = (*recipe.task.get(key), *unknown)
     options = attrs.evolve(recipe.task.options, **{key: listed})
     wider = dataclasses.replace(recipe, task=dataclasses.replace(recipe.task, options=options))
-    counts = ", ".join(f"{name} ({count})" for name, count in unknown.items())
+    counts = ", ".join(f"{name} ({count})" for name, count in shown_labels(unknown).items())
     problem = f"task.{key} lacks labels of the site's files, so that the site would refuse the recipe: {counts}"
     return SiteData(site, wider), unknown, [problem]
+
+
+def shown_labels(counts: dict[str, int]) -> dict[str, int]:
+    """Return the counts of labels, with the names of long and of too many labels left out.
+
+    Where the recipe names a wrong column, the labels are the patients' text.
+    """
+    short = [name for name in counts if len(name) <= LONGEST_LABEL]
+    named = short if len(short) <= MOST_LABELS else []
+    shown = {name: counts[name] for name in named}
+    rest = sum(counts.values()) - sum(shown.values())
+    return shown | ({f"{len(counts) - len(named)} labels not shown; is it the column of labels?": rest} if rest else {})
 
 
 def _unlisted(recipe: Recipe, data_paths: DataPaths) -> dict[str, int]:
@@ -252,7 +267,7 @@ def _split(task, data: SiteData, samples: Sequence, encoding, cut_at: int | None
     return SplitCheck(
         examples=task.rows(samples),
         texts=len(samples),
-        labels=task.label_counts(data.corpora[0], samples),
+        labels=shown_labels(task.label_counts(data.corpora[0], samples)),
         median=float(np.median(sizes)),
         percentile_95=int(np.percentile(sizes, 95, method="inverted_cdf")),
         longest=int(sizes.max()),
