@@ -286,7 +286,7 @@ def apply_override(table: dict, override: str) -> None:
     except (ValueError, RecursionError):
         value = text.strip()
     _require_shallow(value, f"--set {_short(override)}")
-    if text.strip() == UNSET and not (len(parts) == 2 and has_value(table, *parts, UNSET)):
+    if text.strip() == UNSET and not (len(parts) == 2 and has_value(table, parts[0], parts[1], UNSET)):
         _remove(table, parts, override)
         return
     for part in parts[:-1]:
@@ -297,13 +297,12 @@ def apply_override(table: dict, override: str) -> None:
 
 
 def _remove(table: dict, parts: list[str], override: str) -> None:
+    inner: Any = table
     for part in parts[:-1]:
-        table = table.get(part)
-        if not isinstance(table, dict):
-            break
-    if not isinstance(table, dict) or parts[-1] not in table:
+        inner = inner.get(part) if isinstance(inner, dict) else None
+    if not isinstance(inner, dict) or parts[-1] not in inner:
         raise UserError(f"--set {_short(override)}: the recipe does not set this key; leave the option out")
-    del table[parts[-1]]
+    del inner[parts[-1]]
 
 
 def _short(text: str) -> str:

@@ -187,9 +187,11 @@ class EntityPredictor(ExportedModel):
 
         That is the run's data set where its files have the same ending, and else `entities`, for files of your own.
         """
-        files = () if self.dataset is None else find_data_set(self.dataset).files.values()
-        if ending_of(file) in map(ending_of, files) or (files and file_in(find_data_set(self.dataset), file)):
-            return self.dataset
+        if self.dataset is not None:
+            data_set = find_data_set(self.dataset)
+            files = data_set.files.values()
+            if ending_of(file) in map(ending_of, files) or (files and file_in(data_set, file)):
+                return self.dataset
         return neutral.NAME if neutral.is_named_so(file) else None
 
     def score(self, file: Path, dataset: str | None = None, label: str | None = None) -> Score:
