@@ -291,7 +291,9 @@ def test_predict_and_evaluate_documents(made, capsys):
 
 def test_what_does_not_fit_is_refused(made, capsys, tmp_path):
     bags, documents = made("bags").export, export_of("documents")
-    refusal(command(capsys, "predict", bags, "Ann visits Bonn"), "takes bags of sentences, not texts", "--file alone")
+    refusal(
+        command(capsys, "predict", bags, "Ann visits Bonn"), "takes bags of sentences, not texts", "only with --file"
+    )
     refusal(command(capsys, "predict", documents), "takes documents with their entities, not texts")
     refusal(command(capsys, "predict", bags, "--file", BAGS, "--head-type", "x"), "are for texts")
     refusal(command(capsys, "predict", bags, "--file", BAGS, "--dataset", "cdr"), "data set cdr: holds no bags")

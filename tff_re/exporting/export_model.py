@@ -89,13 +89,11 @@ def export_model(
     overwrite: bool = False,
     trust: bool = False,
 ) -> Path:
-    """Writes a trained model as `model.keras`, as a SavedModel and as JSON files that explain them.
-
-    Returns the folder.
+    """Write a trained model as `model.keras`, as a SavedModel and as JSON files that explain them.
 
     What the SavedModel takes is said by the form of each kind of input (`tff_re.exporting.kinds`). All give
     {"probabilities": float32 [B, C]}, documents [D, P, R], entities [B, L, T]. The written files are loaded again and
-    compared with the trained model, in float32, before they take their place; a failed export leaves the folder as is.
+    compared with the trained model, in float32, before they take their place. Returns the folder, unchanged on failure.
 
     Args:
       folder: Where to write; its parent has to exist.

@@ -103,9 +103,7 @@ def participation(
 ) -> Participation:
     """Who is asked in each round of a run, and whose answers count.
 
-    `ids` are of the clients with training examples.
-
-    `make`: builds it, by default the class itself.
+    `ids` are of the clients with training examples. `make` builds it, by default the class itself.
     """
     training, per_round = experiment.recipe.training, experiment.clients_per_round
 

@@ -201,9 +201,11 @@ def shown_labels(counts: dict[str, int]) -> dict[str, int]:
     """
     short = [name for name in counts if len(name) <= LONGEST_LABEL]
     named = short if len(short) <= MOST_LABELS else []
-    shown = {name: counts[name] for name in named}
-    rest = sum(counts.values()) - sum(shown.values())
-    return shown | ({f"{len(counts) - len(named)} labels not shown; is it the column of labels?": rest} if rest else {})
+    named_counts = {name: counts[name] for name in named}
+    rest = sum(counts.values()) - sum(named_counts.values())
+    return named_counts | (
+        {f"{len(counts) - len(named)} labels not shown; is it the column of labels?": rest} if rest else {}
+    )
 
 
 def _unlisted(recipe: Recipe, data_paths: DataPaths) -> dict[str, int]:
