@@ -448,8 +448,8 @@ EXAMPLE, GROUP = ExamplePrivacy(1.0, 1.0), ExamplePrivacy(1.0, 1.0, unit="group"
 @pytest.mark.parametrize(
     "objective, privacy, reason",
     [
-        (ControlVariates(3), EXAMPLE, "ControlVariates sends values beside the weights"),
-        (MajorClassifierContrast(linear_model(3, 3)), EXAMPLE, "MajorClassifierContrast sends values beside"),
+        (ControlVariates(3), EXAMPLE, "ControlVariates sends values in addition to the weights"),
+        (MajorClassifierContrast(linear_model(3, 3)), EXAMPLE, "MajorClassifierContrast sends values in addition"),
         (RestrictedSoftmax(), EXAMPLE, "RestrictedSoftmax reads the client's number of examples of each class"),
         (CalibratedLogits(), GROUP, "CalibratedLogits reads the client's number of examples of each class"),
         (AtLeastOne(), EXAMPLE, "one loss for all sentences of a bag; protect bags, with the unit 'group'"),

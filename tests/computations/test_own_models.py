@@ -132,7 +132,7 @@ def test_algorithms_whose_clients_do_more_are_refused(name, reason, change):
 
 
 def test_a_model_of_a_classifier_alone_shares_nothing():
-    with pytest.raises(CompositionError, match="is its classifier alone"):
+    with pytest.raises(CompositionError, match="is only its classifier"):
         with_local_heads(built(model=linear_model(3, 3)))
 
 

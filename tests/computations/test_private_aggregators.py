@@ -220,7 +220,7 @@ def test_what_is_not_covered_is_named(name, needed):
         ("fedpa", {"mechanism": "tree"}, "own normaliser"),
         ("fedavg", {"mechanism": "tree", "clip_quantile": 0.5}, "one bound"),
         ("fedavg", {"mechanism": "tree", "noise_seed": "system"}, "resumed run"),
-        ("fedavg", {"normaliser": 1.0}, "attention's alone"),
+        ("fedavg", {"normaliser": 1.0}, "is only for attention"),
         ("fedavg", {"unit": "example"}, "local training"),
     ],
 )

@@ -75,7 +75,7 @@ def test_other_tokenizers_are_refused():
     assert "model is BPE; use an encoder with BERT's own" in refused(tables_of, tokenizer("BPE"))
     assert "normalizer is NFC" in refused(tables_of, tokenizer(normalizer=normalizers.NFC()))
     assert "pre_tokenizer is Whitespace" in refused(tables_of, tokenizer(splitter=pre_tokenizers.Whitespace()))
-    with pytest.raises(DataError, match=r"piece with id 11: the tokenizer has a piece beside its vocabulary"):
+    with pytest.raises(DataError, match=r"piece with id 11: the tokenizer has a piece outside its vocabulary"):
         tables_of(tokenizer(extra=["il2"]))
     slow = tokenizer()
     object.__setattr__(slow, "tokenizer", object())

@@ -206,7 +206,7 @@ def test_local_heads_are_kept_and_resumed(runtime, tmp_path):
         ),
         ({"personalise": {"epochs": 0}}, ["'personalise.epochs' must be at least 1 where local_head is false"]),
         ({"personalise": {"layers": "adapter"}}, ["'personalise.layers' is 'adapter', and the model has no adapter"]),
-        ({"personalise": {"local_head": True}}, ["'personalise.local_head' with fedpap", "is its classifier alone"]),
+        ({"personalise": {"local_head": True}}, ["'personalise.local_head' with fedpap", "is only its classifier"]),
     ],
     ids=str,
 )

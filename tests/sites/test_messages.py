@@ -175,7 +175,7 @@ def test_a_relay_is_told_the_site(tmp_path):
         ("flower:/no/such/socket", ("a",), "flwr run"),
         ("flower:/x", (), "--sites"),
         ("sites:a=x", ("a", "a"), "twice"),
-        ("sites:a=x", ("../a",), "no site's name"),
+        ("sites:a=x", ("../a",), "not a site's name"),
     ],
 )
 def test_malformed_names_of_engines(runtime, sites, line):
@@ -185,7 +185,7 @@ def test_malformed_names_of_engines(runtime, sites, line):
 
 def test_a_file_in_the_sockets_place_is_left(tmp_path):
     (tmp_path / "file").write_text("x")
-    with pytest.raises(RuntimeProblem, match="is no socket"):
+    with pytest.raises(RuntimeProblem, match="is not a socket"):
         listen(tmp_path / "file")
     left = socket.socket(socket.AF_UNIX)
     left.bind(str(tmp_path / "dead"))

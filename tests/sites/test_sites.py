@@ -185,7 +185,7 @@ def test_what_sites_that_were_left_out_or_have_forgotten_do_to_an_evaluation(aga
             Evaluator(opened.experiment, "test")(opened.weights)
     finally:
         (tmp_path / "away").rename(state)
-    refusal(command(capsys, "evaluate", run.parent / "simulated", "--runtime", runtime), "is no run across sites")
+    refusal(command(capsys, "evaluate", run.parent / "simulated", "--runtime", runtime), "is not a run across sites")
 
 
 def test_commands_on_a_run_across_sites(runs, tmp_path, capsys):
