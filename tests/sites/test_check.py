@@ -190,3 +190,18 @@ def test_labels_that_may_be_texts_are_not_named():
     hidden = shown_labels({"melts": 3, text: 1})
     assert hidden["melts"] == 3 and sum(hidden.values()) == 4 and not any(text in name for name in hidden)
     assert list(shown_labels({str(number): 1 for number in range(201)}).values()) == [201]
+    listed = "located in the administrative territorial entity"
+    assert shown_labels({listed: 2, text: 1}, [listed])[listed] == 2
+
+
+def test_a_long_label_that_the_recipe_lists_is_there(tmp_path, capsys):
+    long = "raises the level of a substance in the blood of the patient"
+    file, recipe = relations(tmp_path, [mention(n, long) for n in range(6)], class_names=[long, *LABELS])
+    _, check = checked(capsys, file, recipe)
+    assert check["splits"]["train"]["labels"][long] == 6 and long not in check["missing_labels"]
+
+
+def test_a_text_in_the_place_of_a_label_is_not_shown(tmp_path, capsys):
+    records = [mention(0, "raises"), mention(1, f"{SECRET} and much more of what the patient said that day")]
+    _, check = checked(capsys, *relations(tmp_path, records))
+    assert list(check["unknown_labels"].values()) == [1] and check["splits"]["train"]["labels"]["raises"] == 1

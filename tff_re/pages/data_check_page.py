@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tff_re.pages.page import Block, Facts, Items, Section, Table, Words, page
-from tff_re.sites.check import DataCheck
+from tff_re.sites.check import DataCheck, with_counts
 
 
 def data_check_page(check: DataCheck, made_by: str) -> str:
@@ -85,8 +85,7 @@ def _labels(check: DataCheck) -> Table:
 def _label_lines(check: DataCheck) -> list[Block]:
     lines = []
     if check.unknown_labels:
-        counts = ", ".join(f"{name} ({count})" for name, count in check.unknown_labels.items())
-        lines.append(f"not in the recipe: {counts}")
+        lines.append(f"not in the recipe: {with_counts(check.unknown_labels)}")
     if check.missing_labels:
         lines.append(f"in the recipe and not in the training examples: {', '.join(check.missing_labels)}")
     return [Items(lines)] if lines else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
@@ -28,7 +28,7 @@ MANY_UNKNOWN = 0.1
 """A larger share of unknown tokens is a warning."""
 
 LONGEST_LABEL, MOST_LABELS = 40, 200
-"""Labels are named up to this number of characters, and up to this number of labels."""
+"""Labels that a recipe does not list are named up to this number of characters, and up to this number of labels."""
 
 FEW_EXAMPLES = 5
 """A label with fewer training examples is a warning."""
@@ -139,9 +139,10 @@ def check_data(site: Site, recipe: Recipe) -> DataCheck:
     paths = dataclasses.replace(data.data_paths, words=words, vectors_width=1, document_form=(1,) * 5)
     encoding, _, _ = task.agreed(task.at_site(options), recipe.seed, paths)
     max_length, cuts = _max_length(encoding)
+    listed = (recipe.task.get(task.label_keys[0]) if task.label_keys else None) or ()
     keys = {split: [example_key(sample) for sample in of_split] for split, of_split in samples.items()}
     splits = {
-        split: _split(task, data, of_split, encoding, max_length if cuts else None, keys[split], words != ())
+        split: _split(task, data, of_split, encoding, max_length if cuts else None, keys[split], listed, words != ())
         for split, of_split in samples.items()
     }
     pairs = ((first, second, set(keys[first])) for first, second in combinations(keys, 2))
@@ -152,7 +153,6 @@ def check_data(site: Site, recipe: Recipe) -> DataCheck:
         dropped += notes
     except (UserError, DataError) as error:
         problems.append(str(error))
-    listed = None if not task.label_keys else recipe.task.get(task.label_keys[0])
     train = splits["train"].labels if "train" in splits else {}
     check = DataCheck(
         site=site.options.name,
@@ -189,23 +189,29 @@ def _data(site: Site, recipe: Recipe) -> tuple[SiteData, dict[str, int], list[st
     listed = (*recipe.task.get(key), *unknown)
     options = attrs.evolve(recipe.task.options, **{key: listed})
     wider = dataclasses.replace(recipe, task=dataclasses.replace(recipe.task, options=options))
-    counts = ", ".join(f"{name} ({count})" for name, count in shown_labels(unknown).items())
-    problem = f"task.{key} lacks labels of the site's files, so that the site would refuse the recipe: {counts}"
+    problem = (
+        f"task.{key} lacks labels of the site's files, so that the site would refuse the recipe: "
+        f"{with_counts(shown_labels(unknown))}"
+    )
     return SiteData(site, wider), unknown, [problem]
 
 
-def shown_labels(counts: dict[str, int]) -> dict[str, int]:
-    """Return the counts of labels, with the names of long and of too many labels left out.
+def shown_labels(counts: dict[str, int], listed: Collection[str] = ()) -> dict[str, int]:
+    """Return the counts of labels without the names of long and of too many labels that the recipe does not list.
 
     Where the recipe names a wrong column, the labels are the patients' text.
     """
-    short = [name for name in counts if len(name) <= LONGEST_LABEL]
-    named = short if len(short) <= MOST_LABELS else []
-    named_counts = {name: counts[name] for name in named}
-    rest = sum(counts.values()) - sum(named_counts.values())
-    return named_counts | (
-        {f"{len(counts) - len(named)} labels not shown; is it the column of labels?": rest} if rest else {}
-    )
+    unlisted = [name for name in counts if name not in listed]
+    short = [name for name in unlisted if len(name) <= LONGEST_LABEL]
+    hidden = set(unlisted) - set(short if len(short) <= MOST_LABELS else ())
+    named = {name: count for name, count in counts.items() if name not in hidden}
+    rest = sum(counts[name] for name in hidden)
+    return named | ({f"{len(hidden)} labels not shown; is it the column of labels?": rest} if rest else {})
+
+
+def with_counts(counts: Mapping[str, int]) -> str:
+    """Return the labels with their counts, on one line."""
+    return ", ".join(f"{name} ({count})" for name, count in counts.items())
 
 
 def _unlisted(recipe: Recipe, data_paths: DataPaths) -> dict[str, int]:
@@ -253,7 +259,9 @@ def _max_length(encoding: Any) -> tuple[int | None, bool]:
     return getattr(encoding, "text_encoding", encoding).max_length, True
 
 
-def _split(task, data: SiteData, samples: Sequence, encoding, cut_at: int | None, keys, has_words: bool) -> SplitCheck:
+def _split(
+    task, data: SiteData, samples: Sequence, encoding, cut_at: int | None, keys, listed, has_words: bool
+) -> SplitCheck:
     tokenizer = getattr(encoding, "tokenizer", None)
     unknown_id, special = OUT_OF_VOCABULARY_ID, set()
     if tokenizer is not None:
@@ -269,7 +277,7 @@ def _split(task, data: SiteData, samples: Sequence, encoding, cut_at: int | None
     return SplitCheck(
         examples=task.rows(samples),
         texts=len(samples),
-        labels=shown_labels(task.label_counts(data.corpora[0], samples)),
+        labels=shown_labels(task.label_counts(data.corpora[0], samples), listed),
         median=float(np.median(sizes)),
         percentile_95=int(np.percentile(sizes, 95, method="inverted_cdf")),
         longest=int(sizes.max()),
@@ -313,9 +321,9 @@ def _warnings(check: DataCheck, site: Site, recipe: Recipe) -> Iterator[str]:
     train = check.splits["train"].labels if "train" in check.splits else {}
     if check.missing_labels:
         yield f"labels without a training example: {', '.join(check.missing_labels)}"
-    rare = [f"{name} ({count})" for name, count in train.items() if 0 < count < FEW_EXAMPLES]
+    rare = {name: count for name, count in train.items() if 0 < count < FEW_EXAMPLES}
     if rare:
-        yield f"labels with fewer than {FEW_EXAMPLES} training examples: {', '.join(rare)}"
+        yield f"labels with fewer than {FEW_EXAMPLES} training examples: {with_counts(rare)}"
     if "test" not in check.splits and not TASKS[recipe.task.name].server_tests:
         yield "no test examples"
     yield from _warnings_of_splits(check)
