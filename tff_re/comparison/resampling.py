@@ -52,7 +52,7 @@ def difference_interval(
     Returns:
       None where no seed has both rows with the same number of units.
     """
-    pairs = [(ours[s], theirs[s]) for s in ours if s in theirs and len(ours[s]) == len(theirs[s]) > 0]
+    pairs = paired(ours, theirs)
     if not pairs:
         return None
     generator, sizes = np.random.default_rng(seed), [len(counts) for counts, _ in pairs]
@@ -67,6 +67,11 @@ def difference_interval(
     tail = 100 * (1 - LEVEL) / 2
     low, high = np.nanpercentile(means, (tail, 100 - tail))
     return float(low), float(high)
+
+
+def paired(ours: Mapping[int, np.ndarray], theirs: Mapping[int, np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return the counts of both rows for every seed that has both with the same number of units."""
+    return [(ours[s], theirs[s]) for s in ours if s in theirs and len(ours[s]) == len(theirs[s]) > 0]
 
 
 def _weights(generator: np.random.Generator, units: int, draws: int) -> np.ndarray:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from computations.privacy.options import rounded_up
 from datasets.files import csv_text, write_atomically
-from tff_re.comparison.resampling import METRICS, difference_interval
+from tff_re.comparison.resampling import METRICS, difference_interval, paired
 from tff_re.comparison.rows import ComparisonRow, Judged, Table, judge, judge_gains
 from tff_re.comparison.statistics import BOOTSTRAP_FROM, LEVEL, POWER, Difference, MetricSummary, mean_std
 from tff_re.comparison.sweep import BEYOND
@@ -239,21 +239,24 @@ def _difference_columns(name: str, table: Table) -> list[_Column]:
 
 
 def _sampled_intervals(name: str, table: Table, which: str) -> list[tuple[float, float] | None]:
-    """Each row's interval that includes the test sample.
+    """Each row's interval that includes the test sample, or None where it has none."""
+    return [
+        difference_interval(row.test_units, table.base.test_units, name)
+        if _is_sampled(row, name, table, which)
+        else None
+        for row in table.rows
+    ]
 
-    None if the runs stored no counts of test units.
+
+def _is_sampled(row: ComparisonRow, name: str, table: Table, which: str) -> bool:
+    """Whether a row has an interval that includes the test sample: both runs stored counts of test units.
 
     The counts are of the chosen round, so that only its values have one.
     """
     base = table.base
-    if base is None or name not in METRICS or which != "best":
-        return [None] * len(table.rows)
-    return [
-        difference_interval(row.test_units, base.test_units, name)
-        if row is not base and row.test_units and base.test_units
-        else None
-        for row in table.rows
-    ]
+    if base is None or row is base or name not in METRICS or which != "best":
+        return False
+    return bool(paired(row.test_units, base.test_units))
 
 
 def _p_value(p: float | None) -> str:
@@ -358,7 +361,7 @@ def table_note(table: Table, *, bootstrap: bool = True) -> str:
                 parts.append(_room_note(table))
             if bootstrap and max(seeds, default=0) >= BOOTSTRAP_FROM:
                 parts.append(f"Bootstrap: the same {_LEVEL} interval by bootstrap over the seeds (BCa).")
-            if any(any(_sampled_intervals(name, table, compared_values(rows, name)[0])) for name in metrics):
+            if any(_is_sampled(row, name, table, compared_values(rows, name)[0]) for name in metrics for row in rows):
                 parts.append(f"{TEST_SAMPLE}: bootstrap over the seeds and the test documents, the same for all rows.")
     said: dict[tuple[str, ...], list[str]] = {}
     for row in rows:
