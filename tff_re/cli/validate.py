@@ -77,9 +77,9 @@ def _evaluated(export: Path, file: Path, dataset: str | None, label: str | None,
     """
     from tff_re import __version__, api
     from tff_re.exporting.digests import digest_of_export, digest_of_folder
+    from tff_re.exporting.prediction import require_export
 
-    if not (export / "export.json").is_file():
-        raise UserError(f"{export}: holds no export.json; give the folder of an exported model")
+    require_export(export)
 
     def digests() -> dict[str, str]:
         from datasets.files import sha256_of

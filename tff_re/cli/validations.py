@@ -9,7 +9,6 @@ from rich.table import Table
 
 from tff_re.cli import options
 from tff_re.cli.display import console, say, say_written
-from tff_re.errors import UserError
 
 
 @click.command(
@@ -30,10 +29,9 @@ def validations(folder, keys, export, out):
     digest = None
     if export is not None:
         from tff_re.exporting.digests import digest_of_export
-        from tff_re.exporting.layout import DESCRIPTION_FILE
+        from tff_re.exporting.prediction import require_export
 
-        if not (export / DESCRIPTION_FILE).is_file():
-            raise UserError(f"{export}: holds no {DESCRIPTION_FILE}; give the folder of an exported model")
+        require_export(export)
         digest = digest_of_export(export)
     results = read_results(folder, read_keys(keys), digest)
     whole = total(results)

@@ -81,6 +81,14 @@ class Checked:
     encoding: Any
 
 
+def require_export(folder: Path) -> None:
+    """Raise PredictionError unless the folder exists and holds the description of an export."""
+    if not folder.is_dir():
+        raise PredictionError(f"{folder}: no such folder; give the folder of an exported model")
+    if not (folder / DESCRIPTION_FILE).exists():
+        raise PredictionError(f"{folder}: holds no {DESCRIPTION_FILE}; give the folder of an exported model")
+
+
 def look_at(folder: Path, form: str, trust: bool = False) -> Checked:
     """Runs all checks of an export before TensorFlow loads its graph.
 
@@ -94,10 +102,7 @@ def look_at(folder: Path, form: str, trust: bool = False) -> Checked:
     """
     if form not in FORMS:
         raise PredictionError(f"there is no form '{form}'; valid: {', '.join(FORMS)}")
-    if not folder.is_dir():
-        raise PredictionError(f"{folder}: no such folder; give the folder of an exported model")
-    if not (folder / DESCRIPTION_FILE).exists():
-        raise PredictionError(f"{folder}: holds no {DESCRIPTION_FILE}; give the folder of an exported model")
+    require_export(folder)
     description = _description(folder)
     kind = KINDS[description["input"]["kind"]]
     labels = _labels(folder, kind, description)
