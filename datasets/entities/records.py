@@ -6,6 +6,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from datasets.errors import DataError, named
 
@@ -25,6 +26,19 @@ class EntitySpan:
     start: int
     end: int
     type: str
+
+
+class PredictedSpan(Protocol):
+    """A predicted entity: characters (code points) of a text, half-open, with a type and its probability."""
+
+    @property
+    def start(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def probability(self) -> float: ...
 
 
 @dataclass(frozen=True)

@@ -327,7 +327,7 @@ class CorpusPredictor(ExportedModel):
     def cells_with_texts(self, prediction: Any) -> tuple[str, ...]:
         """Like `cells`, with the names that the texts use.
 
-        Without such a name the cell is that of `cells`.
+        If the text uses no name, the cell is the same as in `cells`.
         """
         return self.cells(prediction)
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from datasets.entities.records import PredictedSpan
 from datasets.relations.sentences import sentences_of_text
-from tff_re.extraction.records import Annotated, EntityPrediction, EntityRecogniser, Fact, Mention, RawDocument
+from tff_re.extraction.records import Annotated, EntityRecogniser, Fact, Mention, RawDocument
 from tff_re.extraction.relations import RelationModel
 from tff_re.extraction.terminology import Linker
 
@@ -57,7 +58,7 @@ class Pipeline:
         self.relations.skipped.clear()
         return ids
 
-    def _entities(self, parts: Sequence[tuple[int, int, str]]) -> Iterator[tuple[Sequence[EntityPrediction], bool]]:
+    def _entities(self, parts: Sequence[tuple[int, int, str]]) -> Iterator[tuple[Sequence[PredictedSpan], bool]]:
         """(its entities, whether the recogniser read only a part of it) of each text."""
         texts = [text for *_, text in parts]
         if not texts:
@@ -76,7 +77,7 @@ class Pipeline:
             return sentences_of_text(document.text, (), document.title_length)
         return [(0, len(document.text))] if document.text.strip() else []
 
-    def _mention(self, entity: EntityPrediction, text: str, start: int) -> Mention:
+    def _mention(self, entity: PredictedSpan, text: str, start: int) -> Mention:
         link = self.linker(text[entity.start : entity.end], entity.type)
         span = entity.start + start, entity.end + start
         return Mention(*span, entity.type, float(entity.probability), link.entity_id, link.linked, link.similarity)

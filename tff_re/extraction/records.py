@@ -7,23 +7,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from datasets.documents.records import Document
+from datasets.entities.records import PredictedSpan
 from datasets.relations.records import Span
 
 EXACT, FOLDED, SIMILAR, UNLINKED = "exact", "folded", "similar", "none"
 """How a mention was linked to a terminology: its name as it is, folded, by similarity, or not at all."""
-
-
-class EntityPrediction(Protocol):
-    """An entity that a recogniser predicts: a span of the text, its type and its probability."""
-
-    @property
-    def start(self) -> int: ...
-    @property
-    def end(self) -> int: ...
-    @property
-    def type(self) -> str: ...
-    @property
-    def probability(self) -> float: ...
 
 
 class EntityRecogniser(Protocol):
@@ -39,7 +27,7 @@ class EntityRecogniser(Protocol):
     @property
     def entity_types(self) -> Sequence[str]: ...
 
-    def predict(self, texts: Sequence[str]) -> Sequence[Sequence[EntityPrediction]]:
+    def predict(self, texts: Sequence[str]) -> Sequence[Sequence[PredictedSpan]]:
         """The entities of each text, in the order of the text, none of which overlap."""
         ...
 

@@ -6,22 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
+from datasets.entities.records import PredictedSpan
 from datasets.errors import counted
 from tff_re.pages.page import Block, Facts, MarkedText, Section, TextPart, Words, page
 from tff_re.report.drawing import COLOURS
-
-
-class Entity(Protocol):
-    """Characters (code points) of a text, half-open, with a type and its probability."""
-
-    @property
-    def start(self) -> int: ...
-    @property
-    def end(self) -> int: ...
-    @property
-    def type(self) -> str: ...
-    @property
-    def probability(self) -> float: ...
 
 
 class EntityText(Protocol):
@@ -32,7 +20,7 @@ class EntityText(Protocol):
     @property
     def text(self) -> str: ...
     @property
-    def entities(self) -> Sequence[Entity]: ...
+    def entities(self) -> Sequence[PredictedSpan]: ...
 
 
 def entities_page(texts: Sequence[EntityText], types: Sequence[str], title: str, made_by: str) -> str:
