@@ -272,7 +272,7 @@ def strangers(tmp_path):
 def test_folders_that_are_taken(finished, strangers, capsys, tmp_path):
     before = contents(finished.run)
     train = ["train", finished.recipe, "--out", finished.run]
-    refusal(command(capsys, *train), f"{finished.run}: holds this run already; continue it with --resume")
+    refusal(command(capsys, *train), f"{finished.run}: already holds this run; continue it with --resume")
     for options in (["--seed", "1"], ["--set", "training.rounds=4"], ["--seed", "1", "--resume"]):
         refusal(command(capsys, *train, *options), f"{finished.run}: holds another run", "give another --out")
     assert contents(finished.run) == before
@@ -287,7 +287,7 @@ def test_folders_that_are_files_or_hold_nothing_to_resume(finished, capsys, tmp_
     train = ["train", finished.recipe, "--out"]
     words = f"{new}: there is no run to resume; leave --resume out"
     refused_without_a_trace(capsys, tmp_path, [*train, new, "--resume"], words)
-    refused_without_a_trace(capsys, tmp_path, [*train, file], f"{file}: is a file; give --out a folder")
+    refused_without_a_trace(capsys, tmp_path, [*train, file], f"{file}: is a file; give a folder as --out")
     refused_without_a_trace(capsys, tmp_path, [*train, file / "run"], f"{file}: is a file, not a folder")
     assert file.read_text() == "text"
 
@@ -295,10 +295,10 @@ def test_folders_that_are_files_or_hold_nothing_to_resume(finished, capsys, tmp_
 def test_what_may_not_be_written_is_named(tmp_path):
     from tff_re.errors import UserError
 
-    with pytest.raises(UserError, match=r"^/x/y: may not be written \(Read-only file system\)$"), writing(tmp_path):
+    with pytest.raises(UserError, match=r"^/x/y: cannot be written \(Read-only file system\)$"), writing(tmp_path):
         raise OSError(30, "Read-only file system", "/x/y")
     with (
-        pytest.raises(UserError, match=r"no room left to write \(Disk quota exceeded\); .*--resume"),
+        pytest.raises(UserError, match=r"the disk is full \(Disk quota exceeded\); .*--resume"),
         writing(tmp_path),
     ):
         raise OSError(122, "Disk quota exceeded")
@@ -313,7 +313,7 @@ def test_two_processes_in_one_folder(finished, capsys):
         [sys.executable, "-c", code, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
         assert other.stdout.readline() == "1\n"
-        words = f"{finished.run}: another process is working in this folder; wait or give another --out"
+        words = f"{finished.run}: another process is using this folder; wait or give another --out"
         for arguments in (
             ["train", finished.recipe, "--out", finished.run, "--resume"],
             ["evaluate", finished.run],
@@ -396,7 +396,7 @@ def test_files_may_not_grow(size, done, undisturbed, capsys, monkeypatch, tmp_pa
         typed = command(capsys, "train", recipe, "--out", out)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    refusal(typed, f"{out}: no room left to write", "free some space, then continue with --resume")
+    refusal(typed, f"{out}: the disk is full", "free some space, then continue with --resume")
     if done is None:
         assert list(out.iterdir()) == []
     else:
@@ -429,7 +429,7 @@ def test_a_full_disk(kilobytes, undisturbed, small_disk, capfd, monkeypatch, tmp
     (small_disk / "filler").write_bytes(bytes(1024 * (1024 - kilobytes)))
     typed = command(capfd, "train", recipe, "--out", out)
     line = refusal(typed, out)  # TensorFlow, which writes the checkpoints, has words of its own for it
-    assert "No space left on device" in line or "no room left to write" in line
+    assert "No space left on device" in line or "the disk is full" in line
     (small_disk / "filler").unlink()
     assert command(capfd, "train", recipe, "--out", out, "--resume").code == 0
     assert_same_run(out, undisturbed)
@@ -450,7 +450,7 @@ def test_no_room_for_temporary_files(capsys, small_disk, tmp_path, monkeypatch):
 # Ends from outside
 
 
-INTERRUPTED = "tff-re: interrupted after round 3, which is kept; continue with --resume\n"
+INTERRUPTED = "tff-re: interrupted after round 3, which is saved; continue with --resume\n"
 
 
 @pytest.mark.parametrize(("end", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])

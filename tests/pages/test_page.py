@@ -248,7 +248,7 @@ def test_all_kinds_of_blocks_and_no_script_without_charts():
     ("name", "content", "said"),
     [
         ("summary.json", None, "the run is not finished (summary.json is missing)"),
-        ("summary.json", "{", "summary.json: is damaged (no JSON)"),
+        ("summary.json", "{", "summary.json: is damaged (not JSON)"),
         ("summary.json", "{}", "summary.json: is damaged"),
         ("metrics.csv", "round,a\r\n", "metrics.csv: is missing or empty"),
         ("metrics.csv", None, "metrics.csv: is missing or empty"),

@@ -43,7 +43,7 @@ def test_a_value_is_refused_in_one_line(override):
 
 REFUSED_WITH_DATA = {
     "aggregation={compression='top_k', top_share=1e-12}": "top_share is 1e-12, not one of the 15 numbers of the",
-    "choice.dev_share=1e-9": "'choice.dev_share' is 1e-09, less than one example of the largest client's",
+    "choice.dev_share=1e-9": "'choice.dev_share' is 1e-09, which is less than one of the largest client's",
 }
 
 
@@ -55,9 +55,11 @@ def test_a_share_of_nothing_is_refused_once_the_sizes_are_known(override):
 
 
 WARNED = {
-    ("choice.patience=1000",): "choice.patience is 1000 and training.rounds 3, so patience never ends the training",
-    ("attack={kind='nan', clients=0.9}",): "attack.clients makes 4 of 4 clients attackers; no rule withstands half",
-    (*EXAMPLES, "algorithm.batch_size=1000000"): "algorithm.batch_size is 1000000 and no client has more than",
+    ("choice.patience=1000",): "choice.patience is 1000 and training.rounds is 3, so training never stops early",
+    (
+        "attack={kind='nan', clients=0.9}",
+    ): "attack.clients makes 4 of 4 clients attackers; no aggregation rule withstands half",
+    (*EXAMPLES, "algorithm.batch_size=1000000"): "algorithm.batch_size is 1000000 but no client has more than",
 }
 
 

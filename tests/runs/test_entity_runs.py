@@ -355,7 +355,7 @@ def test_attackers_flip_the_tags_of_their_texts(texts, runtime, tmp_path):
     [
         (
             {"attack": {"kind": "backdoor", "clients": 1}},
-            "[attack] kind = 'backdoor': a trigger stands for one class of a whole text, and tokens have tags; flip",
+            "[attack] kind = 'backdoor': a trigger changes the class of a whole text, but here each token has a",
         ),
         ({"model": {"name": "lstm"}}, "choose model.name = 'tagger', or 'token_encoder' with task.encoding = 'pieces'"),
         ({"choice": {"metric": "accuracy"}}, "'choice.metric': there is no metric 'accuracy'"),

@@ -130,7 +130,7 @@ def test_a_partition_file_says_what_the_server_holds(undisturbed, capsys, tmp_pa
     ("sections", "parts"),
     [
         ({"server_share": None}, ["feded needs labelled examples at the server", "set task.server_share"]),
-        ({"algorithm": {**FEDED, "num_server_examples": 5}}, ["num_server_examples is 5", "the server holds 9"]),
+        ({"algorithm": {**FEDED, "num_server_examples": 5}}, ["num_server_examples is 5", "the server has 9 examples"]),
         ({"algorithm": {"name": "fedatts"}, "client_model": OTHER_MODEL}, ["fedatts combines", "[client_model] out"]),
         ({"client_model": {"name": "pcnn"}}, ["the model 'pcnn' does not take the inputs"]),
         ({"client_model": {"name": "lstm", "unit": 3}}, ["unknown key 'client_model.unit'; did you mean 'units'"]),

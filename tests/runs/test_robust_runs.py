@@ -154,7 +154,7 @@ def test_words_that_open_a_backdoor(tmp_path):
     for keys, message in (
         ({"trigger": "龘"}, "attack.trigger is '龘', which is not in the vocabulary"),
         ({"trigger_place": 20}, "the trigger's places 20 to 20 are not in 'tokens'"),
-        ({"target": "fever"}, "attack.target is 'fever', no label; "),
+        ({"target": "fever"}, "attack.target is 'fever', which is not a label; "),
     ):
         with pytest.raises(UserError, match=message):
             attack(**keys)
@@ -230,11 +230,11 @@ PRIVATE = ["evaluation.train_split=false", "privacy.noise_multiplier=1", "privac
         ([f"{RULE}krum"], "aggregation.krum_bad = 1 needs 5 clients a round, and 2 take part"),
         ([f"{RULE}trimmed_mean"], "aggregation.trimmed_share = 0.2 of 2 clients a round leaves out nobody"),
         ([f"{RULE}fltrust"], "needs labelled examples at the server, which the task 'synthetic' does not have"),
-        ([f"{RULE}rfa", "algorithm.noise_scale=0", *PRIVATE], "do not go with privacy.unit = 'client'"),
+        ([f"{RULE}rfa", "algorithm.noise_scale=0", *PRIVATE], "cannot be combined with privacy.unit = 'client'"),
         ([f"{ATTACK}nan", "attack.clients=9"], "attack.clients is 9, but only 4 clients have training examples"),
-        ([f"{ATTACK}nan", "aggregation.secure=simulated"], "clients of a secure sum send whole numbers"),
-        ([f"{ATTACK}claim_all"], "[attack] kind = 'claim_all': claims triples, which only lazy_mil shares out"),
-        ([f"{ATTACK}backdoor", "attack.trigger=fever"], "attack.trigger is 'fever', and these examples are numbers"),
+        ([f"{ATTACK}nan", "aggregation.secure=simulated"], "for a secure sum clients send integers"),
+        ([f"{ATTACK}claim_all"], "[attack] kind = 'claim_all': claims triples, and only lazy_mil divides triples"),
+        ([f"{ATTACK}backdoor", "attack.trigger=fever"], "attack.trigger is 'fever', but these examples are numbers"),
     ],
 )
 def test_what_does_not_fit_the_run_is_refused(overrides, message):

@@ -197,7 +197,7 @@ def test_a_full_disk_ends_the_run_in_one_line(here, tmp_path):
         path.unlink(missing_ok=True)
         path.symlink_to("/dev/full")
 
-    with pytest.raises(UserError, match=r"no room left to write .*free some space, then continue with --resume"):
+    with pytest.raises(UserError, match=r"the disk is full .*free some space, then continue with --resume"):
         run(tmp_path / "run", here, JSON, on_round=full)
 
 
@@ -274,7 +274,7 @@ BROKEN = {
         "failed (ConnectionError: http://host/ refused)",
     ),
     "crashes": ("import os\nos._exit(3)", "failed (exit code 3)"),
-    "hangs": ("import time\ntime.sleep(600)", "did not take all rounds within 1 seconds of the end"),
+    "hangs": ("import time\ntime.sleep(600)", "did not accept all rounds within 1 seconds after the end"),
 }
 
 
@@ -286,7 +286,7 @@ def test_a_service_that_fails_costs_one_line(here, plain, tmp_path, install, cap
     began = time.monotonic()
     run(tmp_path / "run", here, "track.sinks=['wandb', 'json']")
     assert time.monotonic() - began < 120, "the service hangs for 600 s"
-    line = f"track: wandb {reason}; this run is not tracked there any more"
+    line = f"track: wandb {reason}; this run is no longer tracked there"
     assert capfd.readouterr().err == f"tff-re: {line}\n"
     assert line in (tmp_path / "run" / "run.log").read_text("utf-8")
     assert (tmp_path / "run" / "metrics.csv").read_bytes() == (plain / "metrics.csv").read_bytes()
@@ -327,7 +327,7 @@ WRONG = {
     "jsn": [VARIABLE, "must be one of 'json', 'mlflow', 'wandb', got 'jsn'"],
     "json,json": [VARIABLE, "none twice"],
     "json,wandb": [f"{VARIABLE}: wandb is not installed", "docs/tracking.md"],
-    "mlflow": [f"{VARIABLE}: mlflow needs MLFLOW_TRACKING_URI"],
+    "mlflow": [f"{VARIABLE}: mlflow needs the address of its server; set MLFLOW_TRACKING_URI"],
 }
 
 

@@ -172,7 +172,7 @@ def test_feded_of_tokens_is_refused(tmp_path):
     of_sites = recipe(task={"path": str(server), "server_share": 0.2}, algorithm={"name": "feded"})
     with pytest.raises(UserError) as caught:
         run_of(site_files(tmp_path), tmp_path, of_sites)
-    assert "feded on tokens is not for runs across sites" in str(caught.value)
+    assert "feded on tokens cannot run across sites" in str(caught.value)
 
 
 # Sums
