@@ -507,7 +507,7 @@ def test_final_values_are_drawn_over_a_setting(tmp_path, monkeypatch):
     assert "over epsilon](comparison-test-accuracy-over.png)" in (tmp_path / "comparison.md").read_text("utf-8")
     page = write_page(tmp_path).read_text("utf-8")
     assert "test/accuracy, final, over epsilon; shaded: 95 % interval" in page
-    assert "The folders of the runs are not there" in page
+    assert "The run folders are missing" in page
 
 
 def test_a_published_gain_is_denied_only_where_the_interval_excludes_it(tmp_path):

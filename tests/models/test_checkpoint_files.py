@@ -253,7 +253,7 @@ def test_a_matrix_of_the_same_size_and_another_shape(tmp_path):
     name = "bert/encoder/layer_._0/intermediate/dense/kernel:0"
     weights = checkpoint(folder)
     save_checkpoint(folder, {**weights, name: weights[name].reshape(32, 16)})
-    refused(folder, f"weight {name} is (32, 16), config.json makes it (16, 32)")
+    refused(folder, f"weight {name} has shape (32, 16), but by config.json it has (16, 32)")
 
 
 def test_shapes_of_pytorch_are_named_in_its_layout(tmp_path):
@@ -261,7 +261,7 @@ def test_shapes_of_pytorch_are_named_in_its_layout(tmp_path):
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "intermediate_size": 48}))
     name = "bert.encoder.layer.0.intermediate.dense.weight"
-    refused(tmp_path, f"weight {name} is (32, 16), config.json makes it (48, 16)")
+    refused(tmp_path, f"weight {name} has shape (32, 16), but by config.json it has (48, 16)")
 
 
 def test_a_pooler_is_not_needed(tmp_path):

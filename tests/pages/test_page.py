@@ -175,7 +175,7 @@ def test_what_clients_gain_by_fine_tuning(run, tmp_path):
     rows = ("医院 A", 4, 0.25, 1.0, 0.75, 0.5, 0.5), ("B", 4, 1, 0, 0.75, 0.2, -0.25)
     csv_file(folder / "clients.csv", heading, *rows)
     text = Read(write_page(folder, tmp_path / "page.html").read_text("utf-8")).text
-    for part in ("gain by fine-tuning, all examples 12.50 %", "gains least B: -25.00 %", "do not lose 50.00 %"):
+    for part in ("gain by fine-tuning, all examples 12.50 %", "gains least B: -25.00 %", "do not get worse 50.00 %"):
         assert part in text, part
     # The client that gains least first.
     assert "B 4 100.00 % 75.00 % -25.00 % 0.0000 医院 A 4 25.00 % 75.00 % 50.00 % 1.0000" in text
@@ -290,7 +290,7 @@ def test_what_a_run_does_not_hold_is_said(run, tmp_path):
     for name in ("labels.csv", "classes.csv", "confusion.csv", "environment.json"):
         (tmp_path / "run" / name).unlink()
     read = Read(write_page(tmp_path / "run").read_text("utf-8"))
-    assert "The labels of its clients are not known here (no labels.csv)." in read.text
+    assert "The labels of its clients are unknown here (there is no labels.csv)." in read.text
     assert "#classes" not in read.attributes("href") and "#clients" in read.attributes("href")
 
 

@@ -268,7 +268,7 @@ def test_others_train_by_recipe(sections, runtime, tmp_path):
         ({"task": {"mesh_tree": "none.bin"}}, "none.bin"),
         ({"task": {"test_path": None}}, "dev.pubtator"),
         ({"task": {"tokenizer": "plain"}}, 'does not know the marker of mentions, "*"; use an encoder that has it'),
-        ({"model": {"block_size": 5}}, "a width of 16 is no multiple of model.block_size, 5"),
+        ({"model": {"block_size": 5}}, "its width 16 is not a multiple of model.block_size, 5"),
         ({"algorithm": {"name": "fedrs"}}, "fedrs: needs examples of one class"),
         ({"partition": {"name": "structural_entropy", "num_clients": 3, "form": "released_code"}}, "cuts"),
         ({"partition": {"name": "by_field", "field": "speaker"}}, "speaker"),

@@ -421,7 +421,7 @@ def test_the_page_of_a_run_has_f1_by_type_and_client(whole, capsys, tmp_path):
     typed = command(capsys, "report", whole.folder, "--out", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text("utf-8")
     assert typed.code == 0 and SECRET not in page
-    for title in ("F1 of the final model on each client", "Precision, recall and F1 at the end, test examples"):
+    for title in ("F1 of the final model on each client", "Final precision, recall and F1 on test examples"):
         assert title in page
     for name in ("test/f1", "test/macro_f1", "test/lenient_f1", "dev/f1", "dictionary of the training entities"):
         assert name in page
