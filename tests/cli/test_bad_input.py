@@ -349,12 +349,12 @@ def test_an_export_that_is_there_already(finished, strangers, capsys, tmp_path):
     out = tmp_path / "export"
     assert command(capsys, "export", finished.run, "--out", out).code == 0
     before = contents(out)
-    refusal(command(capsys, "export", finished.run, "--out", out), f"{out}: holds an export already")
+    refusal(command(capsys, "export", finished.run, "--out", out), f"{out}: already holds an export")
     assert contents(out) == before
     assert command(capsys, "export", finished.run, "--out", out, "--overwrite").code == 0
     for options in ([], ["--overwrite"]):
         typed = command(capsys, "export", finished.run, "--out", strangers, *options)
-        refusal(typed, f"{strangers}: exists and is not an export of this project")
+        refusal(typed, f"{strangers}: exists but is not an export of this project")
     refusal(command(capsys, "predict", out, "发烧"), "the model takes feature vectors, not texts")
 
 

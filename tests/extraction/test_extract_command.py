@@ -108,7 +108,7 @@ def test_another_export_cannot_continue(capsys, ner, sentence_export, tmp_path, 
     about = json.loads((other / "export.json").read_text("utf-8"))
     write(other / "export.json", json.dumps({**about, "details": {**about["details"], "pair_types": [["drug", "x"]]}}))
     typed = extract(capsys, ner, other, "--file", file, "--out", out, "--resume")
-    refusal(typed, "export.json: is not as it was exported")
+    refusal(typed, "export.json: was changed after the export")
     typed = extract(capsys, ner, other, "--file", file, "--out", out, "--resume", "--trust")
     refusal(typed, f"{ner} recognises drug, gene, and {other} relates drug:x: no pair of types is in common")
     changed = tmp_path / "changed"

@@ -128,8 +128,8 @@ def test_the_page_of_a_run_is_one_file_with_all_its_sections(page_file):
 
 def test_the_page_says_its_result_and_what_was_run(page_file, run, tmp_path):
     read = Read(page_file.read_text("utf-8"))
-    headline = "fedavgs reaches a test accuracy of 75.00 % after 2 rounds; always naming the most frequent class gives"
-    assert f"{headline} 60.00 %." in read.text and "no better than" not in read.text
+    headline = "fedavgs reaches a test accuracy of 75.00 % after 2 rounds; always predicting the most frequent class"
+    assert f"{headline} gives 60.00 %." in read.text and "no better than" not in read.text
     for name, value in (("task", "sentence relations"), ("data", "chemprot"), ("partition", "iid"), ("model", "pcnn")):
         assert f"{name} {value}" in read.text, name
     assert "rounds 2 of 2 clients 2, 2 a round" in read.text
@@ -142,7 +142,7 @@ def test_the_page_says_its_result_and_what_was_run(page_file, run, tmp_path):
     (folder / "summary.json").write_text(json.dumps(summary), "utf-8")
     (folder / "recipe.toml").write_text(RECIPE.replace("chemprot", "shipped"), "utf-8")
     text = Read(write_page(folder).read_text("utf-8")).text
-    assert "The model is no better than always naming the most frequent class." in text and "--data" not in text
+    assert "The model is no better than always predicting the most frequent class." in text and "--data" not in text
     (folder / "recipe.toml").write_text("a = ", "utf-8")
     with pytest.raises(UserError, match=r"recipe\.toml: is damaged"):
         write_page(folder)

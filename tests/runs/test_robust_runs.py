@@ -83,7 +83,7 @@ def test_every_output_of_an_attacked_run_says_so(tmp_path, capsys):
     details = json.loads((out / "export" / "export.json").read_text("utf-8"))["details"]
     assert any(line.startswith(SAID) for line in details["limits"]) and collects in details["training"]["notes"]
     card = (out / "export" / "README.md").read_text("utf-8").replace("\\", "")
-    assert SAID in card and collects in card and "no secure aggregation: the recipe sets none" in card
+    assert SAID in card and collects in card and "no secure aggregation: not set in the recipe" in card
     refusal(command(capsys, "audit", out, "--runtime", "in-process"), "its clients were attacked")
     attacked = tiny("attack.kind=nan", "attack.clients=2")
     table = comparison_markdown(
