@@ -453,7 +453,7 @@ def test_an_audit_says_in_a_line_what_does_not_fit(whole, tmp_path, capsys):
     assert typed.code == 0 and typed.err == "", typed
     page = (out / "audit.md").read_text("utf-8")
     assert SECRET not in page + typed.out
-    assert "Label counts: not applicable: a text's tokens have tags" in page
+    assert "Label counts: not applicable: each token has a tag" in page
     assert "Span check of the encoder's first query projection: not applicable: the model has no pretrained" in page
     assert "Not applicable: its examples are texts with a tag for each token" in page
     numbers = json.loads((out / "audit.json").read_text("utf-8"))["parts"]
