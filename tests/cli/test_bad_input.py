@@ -145,7 +145,7 @@ def test_partition_files_that_do_not_fit(spoil, parts, partition, text, capsys, 
 
 def test_the_synthetic_task_refuses_a_partition(text, partition, capsys, tmp_path):
     recipe = write_recipe(tmp_path / "r.toml", partition={"name": "iid", "num_clients": 2})
-    words = "the synthetic task makes its own clients"
+    words = "the synthetic task generates its own clients"
     refused_without_a_trace(capsys, tmp_path, ["train", recipe, "--out", tmp_path / "run"], words)
     train = ["train", write_recipe(tmp_path / "s.toml"), "--partition", tmp_path / "drawn" / "partition.json"]
     refused_without_a_trace(capsys, tmp_path, [*train, "--out", tmp_path / "run"], words)
@@ -208,7 +208,7 @@ def test_a_pickle_of_vectors_is_read_with_trust_alone(vectors, text, capsys, tmp
             ["compare", "--suite", "flcmc-synthetic", "--seeds", "1;2"],
             ["--seeds 1;2: must be comma-separated integers"],
         ),
-        (["compare", "--suite", "flcmc-synthetic", "--seeds", "1,1"], ["--seeds 1,1: must be different"]),
+        (["compare", "--suite", "flcmc-synthetic", "--seeds", "1,1"], ["--seeds 1,1: must be one or more different"]),
         (["compare", "--suite", "flcmc-synthetic", "--seeds=-1"], ["--seeds -1: must be different and not negative"]),
         (["compare", "--suite", "flcmc-synthetic", "--seeds", "4294967296"], ["--seeds 4294967296: must be from 0"]),
         (["train", "flcmc-shipped-fedpap", "--seed", "4294967296"], ["'seed' must be a whole number from 0 to"]),

@@ -143,7 +143,7 @@ def test_privacy_of_groups_hides_a_persons_records_together(tmp_path):
     [
         ({"dataset": "pgr"}, "'task.negative_label' needs dataset = 'relations'"),
         ({"class_names": ["none", "none"]}, "'task.class_names' names a class twice"),
-        ({"class_names": ["binds"]}, "'task.negative_label' is none of class_names"),
+        ({"class_names": ["binds"]}, "'task.negative_label' is not one of class_names"),
     ],
 )
 def test_what_a_recipe_may_not_say_of_classes(task, message):

@@ -546,7 +546,7 @@ def test_a_vocabulary_without_a_special_piece(piece, tmp_path):
     folder = with_vocabulary(copy_encoder(tmp_path / "encoder"), [p if p != piece else "x" * 9 for p in PIECES])
     with pytest.raises(UserError) as caught:
         load_tokenizer(folder)
-    wanted = f"tokenizer {folder}: its vocabulary has no {piece}; give the one that the encoder was trained with"
+    wanted = f"tokenizer {folder}: its vocabulary has no {piece}; give the tokenizer that the encoder was trained with"
     assert str(caught.value) == wanted
 
 

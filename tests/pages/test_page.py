@@ -257,7 +257,7 @@ def test_all_kinds_of_blocks_and_no_script_without_charts():
         ("clients.csv", "client,examples,accuracy,loss\r\nA,4,high,1\r\n", "clients.csv: is damaged"),
         ("classes.csv", "class,f1\r\nA,1\r\n", "classes.csv: is damaged"),
         ("labels.csv", "client,split,a\r\nA,train\r\n", "labels.csv: is damaged"),
-        ("comparison.json", '{"format": 0}', "comparison.json: is of another version"),
+        ("comparison.json", '{"format": 0}', "comparison.json: was written by another version"),
         ("comparison.json", json.dumps({"format": FORMAT, "tables": []}), "comparison.json: is damaged"),
     ],
 )

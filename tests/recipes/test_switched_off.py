@@ -23,8 +23,8 @@ REFUSED = {
     "algorithm.max_gradient_norm=1e-30": "'algorithm.max_gradient_norm' must be at least 1e-06, got 1e-30",
     # Shares of nothing, and of all.
     "choice.dev_share=0.99": "'choice.dev_share' must be above 0 and at most 0.5, got 0.99",
-    "failures.dropout=1.0": "dropout must be below 1, or nobody ever answers; got 1",
-    "failures={dropout=0.5, late=0.5}": "shares dropout, late must be below 1 together, or nobody ever answers; got 1",
+    "failures.dropout=1.0": "dropout must be below 1, or no client ever answers; got 1",
+    "failures={dropout=0.5, late=0.5}": "dropout, late must be below 1 together, or no client ever answers; got 1",
     "attack={kind='scale', factor=1e38}": "'attack.factor' must be above 0 and at most 1e+09, got 1e+38",
     # Keys that nothing reads.
     "training.attempts=3": "'training.attempts' needs min_clients of at least 1",
@@ -81,7 +81,7 @@ def test_a_value_with_an_effect_is_not(overrides):
             {"privacy": {"epsilon": 1.0, "noise_multiplier": 0.1}, "evaluation": {"train_split": False}},
             "the first round would already spend",
         ),
-        ({"failures": {"dropout": 1.0}, "training": {"rounds": 2, "min_clients": 1}}, "nobody ever answers"),
+        ({"failures": {"dropout": 1.0}, "training": {"rounds": 2, "min_clients": 1}}, "no client ever answers"),
         ({"attack": {"kind": "scale", "factor": 1e38}}, "'attack.factor' must be"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",

@@ -467,7 +467,7 @@ def test_a_split_without_a_fact_is_refused(capsys, tmp_path):
         task = {"test_path": str(path), "rel2id": relations, "dev_share": share}
         recipe = write_recipe(tmp_path / "r.toml", bag_table(task=task))
         typed = command(capsys, "train", recipe, "--out", tmp_path / "out")
-        refusal(typed, f"bags of {split}: none of its", "is related", "choose other splits or another dev_share")
+        refusal(typed, f"bags of {split}: none of its", "has a relation", "choose other splits or another dev_share")
     assert not (tmp_path / "out").exists()
 
 

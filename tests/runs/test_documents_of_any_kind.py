@@ -197,7 +197,7 @@ def test_what_the_recipe_says_of_pairs(files):
             "'task.pair_types' needs dataset = 'biored' or 'docred' or",
         ),
         ({"dataset": "gda", "directed": True}, "'task.directed' needs dataset = 'biored' or 'docred' or 'documents'"),
-        ({"pair_types": [["ChemicalEntity"]]}, "'task.pair_types' must hold pairs of types"),
+        ({"pair_types": [["ChemicalEntity"]]}, "'task.pair_types' must have pairs of types"),
         ({"pair_types": []}, "'task.pair_types' must not be empty"),
         ({"directed": "Bind"}, "'task.directed' must be true, false or a list, got 'Bind'"),
         ({"directed": ["Bnd"]}, "directed names an unknown relation; did you mean 'Bind'?"),
@@ -317,8 +317,8 @@ def test_sites_need_the_recipe_to_name_relations_and_types(files):
         return str(caught.value)
 
     message = refused(docred_table(files))
-    assert message == "task.relations: sites cannot take it from their files, which may differ; name it in the recipe"
-    assert refused(docred_table(files, {"relations": ["P1"]})).startswith("task.pair_types: sites cannot take it")
+    assert message == "task.relations: it cannot come from the sites' files, which may differ; set it in the recipe"
+    assert refused(docred_table(files, {"relations": ["P1"]})).startswith("task.pair_types: it cannot come from")
     require_task(resolve(docred_table(files, {"relations": ["P1"], "pair_types": [["A", "B"]]}), "r.toml").task)
     require_task(resolve(biored_table(files), "r.toml").task)
     require_task(resolve(document_table(), "r.toml").task)

@@ -455,7 +455,7 @@ def begun(path, experiment):
 
 
 def test_every_output_says_that_clients_failed(here, tmp_path, capsys):
-    said = "clients fail, in simulation: of those asked 20 % never answer, 10 % answer too late; rounds are of who"
+    said = "simulated failures: of the clients asked, 20 % never answer, 10 % answer too late; each round uses"
     recipe, out = write_recipe(tmp_path / "r.toml", failures={"dropout": 0.2, "late": 0.1}), tmp_path / "run"
     typed = command(capsys, "train", recipe, "--set", "training.rounds=1", "--out", out, "--runtime", "in-process")
     assert typed.code == 0, typed.err
@@ -487,10 +487,10 @@ def test_a_quorum_that_is_not_reached_is_one_line(tmp_path, capsys):
     [
         (
             ["failures.dropout=0.6", "failures.late=0.5"],
-            "shares dropout, late must be below 1 together, or nobody",
+            "shares dropout, late must be below 1 together, or no client",
         ),
-        (["failures.dropout=1.0"], "shares dropout must be below 1, or nobody ever answers; got 1"),
-        (["failures.dropout=1.0", "training.min_clients=1"], "dropout must be below 1, or nobody ever answers"),
+        (["failures.dropout=1.0"], "shares dropout must be below 1, or no client ever answers; got 1"),
+        (["failures.dropout=1.0", "training.min_clients=1"], "dropout must be below 1, or no client ever answers"),
         (["training.attempts=3"], "'training.attempts' needs min_clients of at least 1"),
         (["failures.dropout=1.5"], "'failures.dropout' must be from 0 to 1, got 1.5"),
         (["failures.droput=0.1"], "unknown key 'failures.droput'; did you mean 'dropout'?"),

@@ -213,7 +213,7 @@ def test_a_comparison_tells_rounds_classes_medians_and_what_is_sent_less(runtime
     markdown = (tmp_path / "out" / "comparison.md").read_text("utf-8")
     assert "rounds to test/accuracy 0.1" in markdown and "test/accuracy final, median" in markdown
     less = round(int(rows["FedAvg"]["bytes_up"]) / int(rows["FedED"]["bytes_up"]))
-    assert less >= 2 and "times less up than FedAvg" in markdown and f"| {less} |" in markdown
+    assert less >= 2 and "times less upload than FedAvg" in markdown and f"| {less} |" in markdown
     assert "| nan |" not in markdown, "rows that send nothing"
     with open(tmp_path / "out" / "comparison-classes.csv", newline="", encoding="utf-8") as file:
         classes = list(csv.DictReader(file))

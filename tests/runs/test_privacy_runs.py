@@ -412,7 +412,11 @@ BAD = [
     ({"noise_multiplier": 1.0, "noise_seed": "file:/no/such"}, {}, ["'privacy.noise_seed'", "/no/such", "No such"]),
     ({"noise_multiplier": 1.0, "noise_seed": "file:/dev/null"}, {}, ["'privacy.noise_seed'", "/dev/null", "no file"]),
     ({"noise_multiplier": 0.1, "epsilon": 1.0}, {}, ["'privacy.epsilon'", "first round"]),
-    ({"noise_multiplier": 1.0, "unit": "group"}, {}, ["privacy.unit is 'group'", "no document or patient"]),
+    (
+        {"noise_multiplier": 1.0, "unit": "group"},
+        {},
+        ["privacy.unit is 'group'", "do not belong to documents or patients"],
+    ),
     *(
         ({"noise_multiplier": 1.0, "unit": unit}, {"algorithm": {"name": name}}, [f"unit = '{unit}'", name])
         for unit, name in (("client", "scaffold"), ("client", "fedcmc"), ("example", "scaffold"), ("example", "fedcmc"))

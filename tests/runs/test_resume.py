@@ -465,7 +465,7 @@ INTERRUPTED = {
         "privacy={clip=0.5, noise_multiplier=1.0, delta=0.01}",
         "evaluation.train_split=false",
     ),
-    "clients fail": ("failures={dropout=0.3}", "training.min_clients=1"),
+    "simulated failures": ("failures={dropout=0.3}", "training.min_clients=1"),
 }
 
 

@@ -347,8 +347,8 @@ def test_a_wrong_environment_is_refused_before_training(sinks, here, tmp_path, i
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("track.sinks=[]", "'track.sinks' must have at least one name, and none twice"),
-        ("track.sinks=['json','json']", "'track.sinks' must have at least one name, and none twice"),
+        ("track.sinks=[]", "'track.sinks' must have at least one name and no duplicates"),
+        ("track.sinks=['json','json']", "'track.sinks' must have at least one name and no duplicates"),
         ("track.sinks=['tensorboard']", "'track.sinks' must be one of 'json', 'mlflow', 'wandb', got 'tensorboard'"),
         ("track={sinks=['json'], project='a/b'}", "'track.project' must have at most 128 characters, and none of"),
         ("track={project='a'}", "the key 'track.sinks' is missing"),

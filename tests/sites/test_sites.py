@@ -310,7 +310,7 @@ def test_others_with_examples_at_the_server(tmp_path, algorithm, overrides):
     ("algorithm", "keys", "line"),
     [
         ("feded", (), "feded needs labelled examples at the server; set task.server_share"),
-        ("feded", ("task.server_share=0.2",), "name its file by task.path"),
+        ("feded", ("task.server_share=0.2",), "name its file with task.path"),
         ("fedavgs", ("aggregation.rule=fltrust",), "'fltrust' needs labelled examples at the server"),
         ("fedavgs", ("choice.dev_share=1e-9",), "'choice.dev_share' is 1e-09, which is less than one of the largest"),
     ],

@@ -217,18 +217,18 @@ def explain_gain(gain: GainOptions, best: Mapping[str, Mapping[int, float]]) -> 
     whole, step = difference(gain.method, gain.baseline), difference(gain.control, gain.baseline)
     rest = difference(gain.method, gain.control)
     sentence = (
-        f"{gain.method} against {gain.baseline}: {_signed(whole)}. The control '{gain.control}' alone brings "
-        f"{_signed(step)}, what is {gain.method}'s own beyond it {_signed(rest)}"
+        f"{gain.method} against {gain.baseline}: {_signed(whole)}. The control '{gain.control}' contributes "
+        f"{_signed(step)}, and {gain.method} itself {_signed(rest)}"
     )
     if whole.mean <= 0:
         return sentence + "; there is no gain to explain."
     if whole.low is None or whole.low <= 0:
         return sentence + "; whether there is a gain to explain is open."
     if step.mean <= 0:
-        return sentence + "; the control alone gains nothing."
+        return sentence + "; the control explains none of it."
     if step.mean >= whole.mean:
-        return sentence + "; the control alone makes all of the gain."
-    return sentence + f"; the control alone makes {100 * step.mean / whole.mean:.0f} % of the gain."
+        return sentence + "; the control explains all of the gain."
+    return sentence + f"; the control explains {100 * step.mean / whole.mean:.0f} % of the gain."
 
 
 def _signed(difference: Difference) -> str:
