@@ -125,7 +125,7 @@ def partition(text, capsys, tmp_path):
             lambda p: p["clients"].update(extra={"train": [], "test": []}),
             ["client number 5: has no samples; leave the client out"],
         ),
-        (lambda p: p["clients"].pop("d3"), ["sample d3/", "is held by no client", "use the corpus"]),
+        (lambda p: p["clients"].pop("d3"), ["sample d3/", "is not held by any client", "use the corpus"]),
         (lambda p: p["clients"]["d0"]["train"].append("x/1"), ["sample x/1: is not in the corpus"]),
         (
             lambda p: p["clients"]["d0"]["train"].append(p["clients"]["d1"]["train"][0]),

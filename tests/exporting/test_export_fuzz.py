@@ -153,7 +153,7 @@ EDITS = (
     ("bags", "export.json", ("arrays",), ["bag", "bag"], '"arrays" is not a list of different strings'),
     ("bags", "export.json", ("details", "reading"), {"path": "/etc/passwd"}, '"details.reading" must have only '),
     ("bags", "encoding.json", ("markers",), 4, '"markers" is not a list of strings'),
-    ("bags", "encoding.json", ("blind",), "x", '"blind" is neither true nor false'),
+    ("bags", "encoding.json", ("blind",), "x", '"blind" is not true or false'),
     ("bags", "encoding.json", ("tokenizer", "model", "vocab", "</e1>"), 1, "is not the JSON of a tokenizer"),
     ("bags", "encoding.json", ("tokenizer", "model", "vocab", "[UNK]"), DELETED, "is not the JSON of a tokenizer"),
     (ENTITIES, "export.json", ("input", "scheme"), "IOB", '"input.scheme" is not one of BIO, BIOES'),

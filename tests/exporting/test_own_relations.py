@@ -121,7 +121,7 @@ def test_what_predict_refuses_of_records(run, capsys, tmp_path):
     lines.write_text("<e1>drug</e1> binds <e2>gene</e2>\n", "utf-8")
     assert command(capsys, *asked, lines).code == 0, "a text a line"
     typed = command(capsys, *asked, lines, "--dataset", "relations")
-    refusal(typed, "lines.txt: is neither .jsonl nor .tsv")
+    refusal(typed, "lines.txt: is not .jsonl or .tsv")
 
 
 def test_privacy_of_groups_hides_a_persons_records_together(tmp_path):

@@ -42,7 +42,7 @@ def test_a_value_is_refused_in_one_line(override):
 
 
 REFUSED_WITH_DATA = {
-    "aggregation={compression='top_k', top_share=1e-12}": "top_share is 1e-12, not one of the 15 numbers of the",
+    "aggregation={compression='top_k', top_share=1e-12}": "top_share is 1e-12, which is less than one of the 15",
     "choice.dev_share=1e-9": "'choice.dev_share' is 1e-09, which is less than one of the largest client's",
 }
 

@@ -15,7 +15,7 @@ from tff_re.exporting.export_run import _privacy
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.reading import read_history
 
-SAID = "a simulation of secure sums, which protects nothing"
+SAID = "a simulation of secure sums that protects nothing"
 SECURE = 'aggregation.secure="simulated"'
 TOP = ('aggregation.compression="top_k"', "aggregation.top_share=0.4")
 

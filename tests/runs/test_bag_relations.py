@@ -448,7 +448,7 @@ def test_partition_files(runtime, capsys, tmp_path):
     at_server = Partition("iid", {}, 0, {"a": ClientSamples(tuple(ids[3:]), ())}, (), tuple(ids[:3]))
     missing = Partition("iid", {}, 0, {"a": ClientSamples(tuple(ids[3:]), ())})
     for partition, parts in (
-        (at_server, ["holds sentences out, and bags are evaluated whole"]),
+        (at_server, ["holds out single sentences, but bags are evaluated as a whole"]),
         (missing, ["p.json"]),
     ):
         write_partition(partition, tmp_path / "p.json")

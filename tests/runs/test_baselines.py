@@ -209,7 +209,10 @@ def test_local_heads_are_kept_and_resumed(runtime, tmp_path):
         ),
         ({"personalise": {"epochs": 0}}, ["'personalise.epochs' must be at least 1 if local_head is false"]),
         ({"personalise": {"layers": "adapter"}}, ["'personalise.layers' is 'adapter', but the model has no adapter"]),
-        ({"personalise": {"local_head": True}}, ["'personalise.local_head' with fedpap", "is only its classifier"]),
+        (
+            {"personalise": {"local_head": True}},
+            ["'personalise.local_head' with fedpap", "consists only of its classifier"],
+        ),
     ],
     ids=str,
 )

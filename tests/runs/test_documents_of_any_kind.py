@@ -202,7 +202,7 @@ def test_what_the_recipe_says_of_pairs(files):
         ({"directed": "Bind"}, "'task.directed' must be true, false or a list, got 'Bind'"),
         ({"directed": ["Bnd"]}, "directed names an unknown relation; did you mean 'Bind'?"),
         ({"pair_types": [["Chemical", "CellLine"]]}, "did you mean 'ChemicalEntity'?"),
-        ({"dataset": "documents", "relations": ["Bind"]}, "states a relation that is not among those given; "),
+        ({"dataset": "documents", "relations": ["Bind"]}, "states a relation that is not in the list; "),
         ({"dataset": "documents", "separators": ""}, "'task.separators' must not be empty"),
         ({"dataset": "docred"}, "is not JSON"),
     ],

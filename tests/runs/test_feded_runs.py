@@ -150,7 +150,7 @@ def test_a_class_that_the_server_would_not_have(capsys, tmp_path):
     table = text_recipe(write_json(tmp_path / "c.json", corpus), server_share=0.1, server_stratified=True)
     path = write_recipe(tmp_path / "r.toml", table, algorithm=FEDED)
     typed = command(capsys, "train", path, "--out", tmp_path / "run")
-    assert SECRET not in refusal(typed, "the server's examples have none of class", "leave the class out")
+    assert SECRET not in refusal(typed, "the server has no example of class", "leave the class out")
     assert not (tmp_path / "run").exists()
 
 

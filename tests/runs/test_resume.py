@@ -216,7 +216,7 @@ def test_what_server_and_clients_keep_survives(name, tmp_path):
 
 def test_a_server_optimizer_that_does_not_fit_is_one_line(runtime, tmp_path):
     plan = ("server_optimizer.name='yogi'", "algorithm.server_step=9.0")
-    with pytest.raises(UserError, match=r"^tiny.toml: \[server_optimizer\] takes the place of algorithm.server_step"):
+    with pytest.raises(UserError, match=r"^tiny.toml: \[server_optimizer\] replaces algorithm.server_step"):
         run(tmp_path / "run", runtime, plan=plan)
 
 

@@ -142,9 +142,9 @@ def test_the_run_says_what_masks_do(run, capsys, tmp_path):
 @pytest.mark.parametrize(
     ("algorithm", "keys", "line"),
     [
-        ("fedpap", (), "attention takes the largest norm of all clients; set aggregation.secure_norm"),
+        ("fedpap", (), "attention needs the largest norm of all clients; set aggregation.secure_norm"),
         ("fedcmc", (), "takes a maximum or minimum over clients"),
-        ("fedavgs", ("aggregation.secure_norm=1.0",), "secure_norm is a constant of attention"),
+        ("fedavgs", ("aggregation.secure_norm=1.0",), "secure_norm is for attention"),
         ("fedavgs", ("aggregation.rule=median",), "'aggregation.rule' = 'median' needs secure = 'none'"),
         ("fedavgs", ("aggregation.rule=rfa",), "'aggregation.rule' = 'rfa' needs secure = 'none'"),
         (
