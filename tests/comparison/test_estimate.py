@@ -56,7 +56,7 @@ def test_runs_that_are_finished_are_not_ahead_and_are_timed(tmp_path):
 def test_the_runs_of_a_sweep_are_counted_and_a_resumed_run_is_not_taken_for_a_whole_one(tmp_path):
     now = [0.0]
     estimate = Estimate(suite(sweep()), tmp_path, lambda: now[0])
-    assert estimate.before().startswith("cost: 7 runs (2 entries on 2 seeds, and 3 of the sweep before); the first")
+    assert estimate.before().startswith("cost: 7 runs (2 entries on 2 seeds, after 3 of the sweep); no estimate")
     estimate.start("fast, rate=1", 10)
     now[0] += 20
     for _ in range(5):  # the other five were trained before
@@ -70,7 +70,7 @@ def test_the_runs_of_a_sweep_that_finished_or_diverged_are_not_ahead(tmp_path):
         folder.mkdir(parents=True)
         (folder / name).write_text("{}", "utf-8")
     cost = Estimate(suite(sweep()), tmp_path).before()
-    assert cost.startswith("cost: 7 runs (2 entries on 2 seeds, and 3 of the sweep before); 2 finished;")
+    assert cost.startswith("cost: 7 runs (2 entries on 2 seeds, after 3 of the sweep); 2 finished;")
 
 
 def test_durations_in_words():

@@ -408,8 +408,8 @@ def test_stratified_classes_are_in_proportion(sizes, share, seed):
     [
         ([0], {}, "need at least two training samples"),
         *(([0, 1, 0], {"share": share}, "the test share is not") for share in (-0.1, 1.0, True, "0.2")),
-        ([0] * 30 + [1], {"stratified": True}, 'none of class "rare"; leave the class out'),
-        ([0] * 300 + [1] * 2, {}, 'none of class "rare"; set server_stratified = true'),
+        ([0] * 30 + [1], {"stratified": True}, 'no example of class "rare"; leave the class out'),
+        ([0] * 300 + [1] * 2, {}, 'no example of class "rare"; set server_stratified = true'),
     ],
 )
 def test_what_the_server_cannot_have(labels, options, complaint):

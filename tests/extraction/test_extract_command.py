@@ -91,7 +91,7 @@ def test_all_files_and_resume(capsys, ner, sentence_export, tmp_path):
     assert SECRET in (tmp_path / "p.html").read_text("utf-8") and len(read_pubtator(tmp_path / "p.pubtator")) == 2
     assert not list(tmp_path.glob("*.part")) and not list(tmp_path.glob("*.state"))
     typed = extract(capsys, ner, sentence_export, "--file", file, "--out", out)
-    refusal(typed, "facts.jsonl: is already there; choose another file, or use --overwrite")
+    refusal(typed, "facts.jsonl: already exists; choose another file, or use --overwrite")
     typed = extract(capsys, ner, sentence_export, "--file", file, "--out", out, "--resume")
     refusal(typed, "is finished; there is nothing to resume")
     assert extract(capsys, ner, sentence_export, "--file", file, "--out", out, "--overwrite").code == 0
@@ -123,7 +123,7 @@ def test_pairs_and_names_of_types(capsys, ner, sentence_export, tmp_path):
     ways = ("--file", file, "--out", out, "--overwrite")
     assert extract(capsys, ner, sentence_export, *ways, "--pairs", "drug:gene").code == 0
     typed = extract(capsys, ner, sentence_export, *ways, "--pairs", "gene:drug")
-    refusal(typed, f"{sentence_export} relates no gene:drug of {ner}; use drug:gene")
+    refusal(typed, f"{sentence_export} does not relate gene:drug of {ner}; use drug:gene")
     assert extract(capsys, ner, sentence_export, *ways, "--rename", "drug=gene", "--rename", "gene=drug").code == 0
     assert all(fact.head.type == "gene" for fact in facts_of(out))
     refusal(extract(capsys, ner, sentence_export, *ways, "--rename", "drug"), "--rename drug: has not two parts")

@@ -43,9 +43,14 @@ def test_renamed_types_and_chosen_pairs():
             {},
             "runs/ner recognises Chemical, Gene, Disease, and runs/cdr relates Drug:Gene: no pair",
         ),
-        ([], [("Chemical", "Gen")], {}, "runs/ner recognises no type 'Gen'; did you mean 'Gene'?"),
+        ([], [("Chemical", "Gen")], {}, "runs/ner does not recognise the type 'Gen'; did you mean 'Gene'?"),
         ([], [], {"Drug": "x"}, "runs/ner does not recognise the type 'Drug'"),
-        ([("Gene", "Gene")], [("Gene", "Disease")], {}, "runs/cdr relates no Gene:Disease of runs/ner; use Gene:Gene"),
+        (
+            [("Gene", "Gene")],
+            [("Gene", "Disease")],
+            {},
+            "runs/cdr does not relate Gene:Disease of runs/ner; use Gene:Gene",
+        ),
     ],
 )
 def test_what_does_not_fit(known, asked, renamed, said):

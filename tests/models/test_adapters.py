@@ -485,7 +485,7 @@ def test_frozen_layers_that_leave_none_for_the_adapter(corpus):
 @pytest.mark.parametrize(
     ("change", "parts"),
     [
-        ({"rank": 2}, ("lora_A.weight is (16, 4)", "makes it (16, 2)")),
+        ({"rank": 2}, ("lora_A.weight has shape (16, 4)", "by the recipe it has (16, 2)")),
         ({"alpha": 8.0}, ("lora with alpha 16", "lora with alpha 8")),
         ({"targets": ["key"]}, ("has no weight", "key.lora_A.weight", "another adapter")),
     ],

@@ -211,11 +211,11 @@ def with_index(folder, content):
     ("content", "wanted"),
     [
         ("{", "its weights cannot be read (Expecting"),
-        ("[]", "its weights cannot be read (model.safetensors.index.json does not name files .safetensors beside it)"),
-        ('{"weight_map": {}}', "its weights cannot be read (model.safetensors.index.json does not name"),
+        ("[]", "its weights cannot be read (model.safetensors.index.json does not list files .safetensors in the"),
+        ('{"weight_map": {}}', "its weights cannot be read (model.safetensors.index.json does not list"),
         ('{"weight_map": {"a": "../model.safetensors"}}', "its weights cannot be read (model.safetensors.index"),
         ('{"weight_map": {"a": "pytorch_model.bin"}}', "its weights cannot be read (model.safetensors.index"),
-        ('{"weight_map": {"a": "m.safetensors"}}', "lacks m.safetensors, which model.safetensors.index.json names; c"),
+        ('{"weight_map": {"a": "m.safetensors"}}', "lacks m.safetensors, which model.safetensors.index.json lists; c"),
     ],
 )
 def test_an_index_that_names_no_files_of_weights(content, wanted, tmp_path):
@@ -245,7 +245,7 @@ def test_weights_outside_of_the_hdf5_file_are_not_read(tmp_path):
     with h5py.File(folder / "tf_model.h5", "w") as file:
         name = "bert/tf_bert_model/bert/encoder/bias:0"
         file.create_dataset(name, (16,), np.float32, external=[(str(tmp_path / "secret"), 0, 64)])
-    refused(folder, "its weights cannot be read (weight bert/encoder/bias:0 lies in another file)", layer)
+    refused(folder, "its weights cannot be read (weight bert/encoder/bias:0 is in another file)", layer)
 
 
 def test_a_matrix_of_the_same_size_and_another_shape(tmp_path):

@@ -302,7 +302,7 @@ def test_a_service_that_falls_behind_is_given_up(install, monkeypatch):
     monkeypatch.setattr(tracker, "MAX_QUEUED", 2)
     slow = tracker.Tracker("wandb", "x" * 1_000_000)  # more than a pipe holds
     try:
-        with pytest.raises(tracker.TrackingEnded, match="is 2 rounds behind"):
+        with pytest.raises(tracker.TrackingEnded, match="cannot keep up: 2 rounds are waiting"):
             for _ in range(4):
                 slow.send("y\n")
     finally:
@@ -325,7 +325,7 @@ def test_an_error_is_one_line_without_a_password():
 
 WRONG = {
     "jsn": [VARIABLE, "must be one of 'json', 'mlflow', 'wandb', got 'jsn'"],
-    "json,json": [VARIABLE, "none twice"],
+    "json,json": [VARIABLE, "no duplicates"],
     "json,wandb": [f"{VARIABLE}: wandb is not installed", "docs/tracking.md"],
     "mlflow": [f"{VARIABLE}: mlflow needs the address of its server; set MLFLOW_TRACKING_URI"],
 }
