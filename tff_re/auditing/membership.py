@@ -152,9 +152,8 @@ def audit_membership(run: FinishedRun, seed: int, shadows: int, out: Path, say: 
     if reason is None:
         attacks["shadow models"] = _shadow_attack(experiment, seed, shadows, of_members[1], of_others[1], say)
         section.tried.append(
-            f"{shadows} shadow models were trained by the same recipe, each on a random half of the clients' "
-            "examples. For each example, shadow models trained with it and without it are compared with the audited "
-            "model (LiRA)."
+            f"{shadows} shadow models were trained by the same recipe, each on a random half of the clients' examples. "
+            "For each example, those trained with it and without it are compared with the audited model (LiRA)."
         )
     else:
         section.not_tried.append(f"Shadow models: {reason}.")

@@ -132,13 +132,8 @@ def _words(
                 [Finding(f"{_RANKED} one client's update", _known(ranking), None, 0.5, cover, False)]
                 if noised
                 else [
-                    Finding(
-                        "share of the words read from one client's update that are its words",
-                        *_pair(precision),
-                        chance,
-                        cover,
-                    ),
-                    Finding("share of a client's words that its update reveals", *_pair(recall), None, cover),
+                    Finding("words read from one client's update that are its words", *_pair(precision), chance, cover),
+                    Finding("a client's words that its update reveals", *_pair(recall), None, cover),
                 ]
             )
             section.means.append(_meaning(ranking, precision["precision"], recall["recall"]))
@@ -154,7 +149,7 @@ def _words(
     section.findings.append(
         Finding(f"{_RANKED} the sum of {many} clients", _known(summed.ranking), None, 0.5, cover, False)
         if numbers["noised"] or _all_changed([summed], int((~left_out).sum()))
-        else Finding(f"share of the words of any of {many} clients that their sum reveals", *_pair(recall), None, cover)
+        else Finding(f"words of any of {many} clients that their sum reveals", *_pair(recall), None, cover)
     )
     section.tables.append(
         (
