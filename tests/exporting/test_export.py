@@ -199,7 +199,7 @@ def test_an_encoding_that_the_graph_does_not_share_is_found(tmp_path):
         def encode(self, texts):
             return super().encode([text[::-1] for text in texts])
 
-    with pytest.raises(ExportError, match="other ids") as caught:
+    with pytest.raises(ExportError, match="a different id") as caught:
         export_model(tmp_path / "export", **{**export_arguments, "encoding": Other(CHARACTERS, 6)})
     assert "咳" not in str(caught.value)
 
@@ -226,7 +226,7 @@ def test_arguments_that_do_not_fit_are_refused(tmp_path):
     refused("needs its encoding", encoding=None, probes=())
     refused("no text encoding", kind="vectors", encoding=CharacterEncoding(CHARACTERS, 6))
     refused("does not fit the model", inputs=TokenInput(4, 6))
-    refused("trainable weights for", weights=SimpleNamespace(trainable=good.trainable[1:], non_trainable=[]))
+    refused("trainable weights, but", weights=SimpleNamespace(trainable=good.trainable[1:], non_trainable=[]))
     refused(
         "has shape", weights=SimpleNamespace(trainable=[w.T for w in good.trainable], non_trainable=good.non_trainable)
     )

@@ -328,12 +328,14 @@ CHANGES = {
         meta.graph_def.library.function[0]
     ),
     r"reads files \(assets\)": lambda meta: meta.asset_file_def.add(filename="../../labels.json"),
-    r"another kind \(asset\)": lambda meta: meta.object_graph_def.nodes.add().asset.SetInParent(),
-    r"another kind \(captured_tensor\)": lambda meta: meta.object_graph_def.nodes.add().captured_tensor.SetInParent(),
-    r"another kind \(tf.Other\?\)": lambda meta: setattr(
+    r"an unknown kind \(asset\)": lambda meta: meta.object_graph_def.nodes.add().asset.SetInParent(),
+    r"an unknown kind \(captured_tensor\)": lambda meta: (
+        meta.object_graph_def.nodes.add().captured_tensor.SetInParent()
+    ),
+    r"an unknown kind \(tf.Other\?\)": lambda meta: setattr(
         meta.object_graph_def.nodes[0], "registered_name", "tf.Other\n"
     ),
-    r"another kind \(optimizer\)": lambda meta: setattr(
+    r"an unknown kind \(optimizer\)": lambda meta: setattr(
         meta.object_graph_def.nodes[0].user_object, "identifier", "optimizer"
     ),
 }
