@@ -208,8 +208,10 @@ class MetricSummary:
 
 
 def explain_gain(gain: GainOptions, best: Mapping[str, Mapping[int, float]]) -> str:
-    """How much of a method's gain over its baseline, in the best values of a metric over the rounds, the server's step
-    size alone brings, in a sentence. `best`: entry -> seed -> value."""
+    """A sentence on how much of a method's gain over its baseline the control explains.
+
+    Gains are differences of a metric's best values over the rounds. `best`: entry -> seed -> value.
+    """
 
     def difference(a: str, b: str) -> Difference:
         return paired_difference(*([best[name][seed] for seed in best[a]] for name in (a, b)))
