@@ -90,7 +90,7 @@ def _classifier_indices(local_model: LocalModel) -> tuple[int, int | None]:
         kernel = indices.get(id(layer.kernel))
         bias = indices.get(id(layer.bias)) if layer.use_bias else None
     if kernel is None:
-        raise CompositionError(f"{needs}, but they are trained; choose another model.name")
+        raise CompositionError(f"{needs}, and that layer must be trained; choose another model.name")
     if local_model.feature_width != width:
         raise CompositionError(
             f"{needs}: they have width {local_model.feature_width}, but the classifier takes {width}; choose another "
