@@ -36,7 +36,7 @@ def as_learning_process(algorithm: FederatedAlgorithm, initial_weights: Any) -> 
     refused = [what for what, type_spec in extras.items() if type_spec is not None]
     if refused:
         raise CompositionError(
-            f"learning process: takes the server's state and the clients' data alone, and of this algorithm "
+            "learning process: takes only the server's state and the clients' data, but with this algorithm "
             f"{' and '.join(refused)}; call the algorithm's own next"
         )
 

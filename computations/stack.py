@@ -37,7 +37,9 @@ def choose_stack(forced: str | None, installed: Callable[[str], bool] = _install
         raise ImportError(f"neither {missing} is installed; `make setup` installs one")
     if len(there) > 1:
         both = " and ".join(PACKAGES.values())
-        raise ImportError(f"{both} are both installed; uninstall one, or set {VARIABLE} to {' or '.join(PACKAGES)}")
+        raise ImportError(
+            f"{both} are both installed; uninstall one of them, or set {VARIABLE} to {' or '.join(PACKAGES)}"
+        )
     return there[0]
 
 

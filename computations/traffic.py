@@ -67,7 +67,7 @@ def type_bytes(type_spec: tff.Type, *, rows: int | None = None) -> int:
         if shape is None or None in shape or dtype.kind not in "biuf":
             raise ValueError(f"the size of {type_spec} is not fixed by its type")
         return math.prod(map(int, shape)) * dtype.itemsize
-    raise ValueError(f"a value of type {type_spec} does not travel")
+    raise ValueError(f"a value of type {type_spec} is not sent")
 
 
 def _numbers(type_spec: tff.Type) -> int:
@@ -107,7 +107,7 @@ def uploads(computation: tff.Computation) -> list[tff.Type]:
         elif _places(call.argument.type_signature) - _places(call.type_signature) and tff.SERVER in _places(
             call.type_signature
         ):
-            raise ValueError(f"{call.function.uri} takes values of clients to the server in a way that is not known")
+            raise ValueError(f"{call.function.uri} sends values from clients to the server in an unknown way")
     return sent_types
 
 

@@ -111,7 +111,7 @@ def relation_encoding_from_json(text: str) -> RelationEncoding:
     """
     value = _value(text, SENTENCES, ("max_length", "blind", "markers", "type_texts", "unit"))
     types = value["type_texts"]
-    _check(isinstance(value["blind"], bool), '"blind" is neither true nor false')
+    _check(isinstance(value["blind"], bool), '"blind" is not true or false')
     _check(_all_strings(value["markers"], list), '"markers" is not a list of strings')
     _check(types is None or _all_strings(types, dict), '"type_texts" is not an object of strings')
     _check(isinstance(value["unit"], str), '"unit" is not a string')

@@ -68,9 +68,9 @@ class FederatedExamples:
                 expected_spec = spec if expected_spec is None else expected_spec
                 if spec != expected_spec:
                     raise DataError(
-                        "its arrays differ from the others' in name, dtype or shape",
+                        "its arrays have a different name, dtype or shape from the other clients'",
                         record=f"{record}, {split}",
-                        remedy="encode all clients alike",
+                        remedy="encode all clients in the same way",
                     )
             if not sizes:
                 raise DataError("has no examples", record=record, remedy="leave the client out")
@@ -124,10 +124,10 @@ def _check(examples: Examples, num_classes: int, record: str) -> int:
         raise DataError("its labels are not int32 [n]", record=record, remedy="convert them")
     for key, array in examples.items():
         if array.ndim == 0 or len(array) != len(labels):
-            raise DataError(f'"{key}" has another length than the labels', record=record, remedy="align the arrays")
+            raise DataError(f'"{key}" and the labels have different lengths', record=record, remedy="align the arrays")
         if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
             raise DataError(f'"{key}" holds NaN or infinity', record=record, remedy="repair or remove these examples")
     if len(labels) and (labels.min() < 0 or labels.max() >= num_classes):
-        reason = f"a label lies outside of the {num_classes} classes"
+        reason = f"a label is outside the {num_classes} classes"
         raise DataError(reason, record=record, remedy=f"use 0 to {num_classes - 1}")
     return len(labels)

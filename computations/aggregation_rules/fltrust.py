@@ -48,7 +48,7 @@ def trusted(work: ClientWork, model: LocalModel) -> ClientWork:
     trainable_type = weights_type.trainable
     if [*tff.structure.flatten(tff.types.to_type([update_type]))] != [*tff.structure.flatten(trainable_type)]:
         raise CompositionError(
-            f"trust: clients have to send updates of the model, {trainable_type}, these send {update_type}"
+            f"trust: clients must send updates of the model, {trainable_type}, but these send {update_type}"
         )
     server_type = tff.types.to_type(
         collections.OrderedDict(examples=model.examples_type, seed=work.clients_type["seed"])
@@ -90,7 +90,7 @@ def trusted(work: ClientWork, model: LocalModel) -> ClientWork:
 @rule(
     "fltrust",
     title="FLTrust",
-    notes=("examples of the server's own decide which updates count",),
+    notes=("the server's own examples decide which updates count",),
     server_examples=True,
     not_secure=NOBODY_SEES,
     excludes={

@@ -29,12 +29,12 @@ def _enough_clients(options, expected):
     needed = 2 * bad + 3
     if expected < needed:
         raise CompositionError(
-            f"aggregation.krum_bad = {bad} needs {needed} clients a round, and {expected:g} take part; lower it, or "
-            "raise training.clients_per_round"
+            f"aggregation.krum_bad = {bad} needs {needed} clients per round, but {expected:g} take part; lower it, "
+            "or raise training.clients_per_round"
         )
     if chosen > expected - bad - 2:
         raise CompositionError(
-            f"aggregation.krum_chosen is {chosen}, and of {expected:g} clients with {bad} bad ones "
+            f"aggregation.krum_chosen is {chosen}, but of {expected:g} clients with {bad} bad ones only "
             f"{expected - bad - 2:g} can be chosen; lower it"
         )
 

@@ -96,12 +96,15 @@ class AggregationOptions:
         if self.zeroing_factor != fields["zeroing_factor"].default and self.zeroing_quantile is None:
             raise ValueError("zeroing_factor needs zeroing_quantile")
         if self.secure != "none" and self.compression != "none":
-            raise ValueError("compression needs secure = 'none'; secure sums take secure_bits of every number")
+            raise ValueError(
+                "compression needs secure = 'none'; secure sums already send every number with secure_bits bits"
+            )
         if self.secure != "none":
             self._require_sums()
         if self.compression != "none" and self.chosen_rule is not None and self.chosen_rule.collects:
             raise ValueError(
-                f"rule = {self.rule!r} needs compression = 'none': it has no sum that could be of codes; take 'rfa'"
+                f"rule = {self.rule!r} needs compression = 'none': it has no sum whose numbers could be compressed; "
+                "use 'rfa'"
             )
 
     def _require_sums(self) -> None:
@@ -111,8 +114,8 @@ class AggregationOptions:
         for key in ("clip", "clip_quantile", "zeroing", "zeroing_quantile"):
             if getattr(self, key) is not None:
                 raise ValueError(
-                    f"{key} needs secure = 'none': under secure sums nobody sees an update's size; secure_bound is "
-                    "the bound of its numbers"
+                    f"{key} needs secure = 'none': with secure sums nobody sees the size of an update; secure_bound "
+                    "bounds its numbers instead"
                 )
 
     @property
@@ -149,7 +152,7 @@ class AggregationOptions:
         if self.chosen_rule is not None:
             notes.append(f"updates are combined by {self.chosen_rule.title}, in place of the algorithm's own way")
             if self.chosen_rule.collects:
-                notes.append("this rule holds the updates of all clients of a round at the server")
+                notes.append("with this rule the server holds the updates of all clients of a round")
             notes += self.chosen_rule.notes
         if self.clips:
             notes.append(f"updates are clipped to {_bound(self.clip, self.clip_quantile, 'L2 norms')}")
@@ -161,19 +164,19 @@ class AggregationOptions:
 
     def _notes_on_sums(self) -> tuple[str, ...]:
         if self.secure != "none":
-            words = f"{self.secure_bits} bits and as many more as the sum over a round's clients needs"
+            words = f"{self.secure_bits} bits plus the bits that the sum over a round's clients needs"
             if self.secure_modulus_bits is not None:
                 words = f"{self.secure_modulus_bits} bits"
             counted = f"bytes up count a number of an update as {words}, packed"
             if self.secure == "masks":
                 return (
-                    "sums of sites are masked: the coordinator opens their total, and no site's own sums; updates are "
-                    "clipped and rounded for it",
-                    f"{counted}; on the way it has 4 bytes, or 8 with more than 32 bits, and any other number 16",
+                    "sums of sites are masked: the coordinator sees only their total, not the sums of a site; for "
+                    "this, updates are clipped and rounded",
+                    f"{counted}; as sent it takes 4 bytes, or 8 with more than 32 bits, and any other number takes 16",
                 )
             return (
-                "a simulation of secure sums, which protects nothing: updates are clipped, rounded and added as secure "
-                "sums would do it, but in the clear",
+                "a simulation of secure sums that protects nothing: updates are clipped, rounded and added as in "
+                "secure sums, but in the clear",
                 "values sent with the updates are neither rounded nor hidden: losses, counts of clients, attention's "
                 "largest norm, SCAFFOLD's variates, FedCMC's vectors, Lazy MIL's scores",
                 counted,
@@ -182,7 +185,7 @@ class AggregationOptions:
             return (f"updates are compressed: 8 bits a number, rounded at random; {_COUNTED}",)
         if self.compression == "top_k":
             share = f"{100 * self.top_share:g} % of each tensor's numbers, the largest, are sent"
-            return (f"updates are compressed: {share}, the rest stays at the client for later rounds; {_COUNTED}",)
+            return (f"updates are compressed: {share}, and the rest stays at the client for later rounds; {_COUNTED}",)
         return ()
 
 

@@ -14,7 +14,7 @@ from computations.client_work import ClientWork
 from computations.local_model import LocalModel
 from computations.registry import Registry
 
-NOBODY_SEES = "under secure sums nobody sees an update"
+NOBODY_SEES = "with secure sums nobody sees a single update"
 """`Rule.not_secure` of a rule that looks at single updates."""
 
 

@@ -40,7 +40,7 @@ class RfaOptions:
     "rfa",
     title="the geometric median (RFA)",
     options=RfaOptions,
-    not_secure="its weights go up to 1 / rfa_smoothing, and those of secure sums are rounded between 0 and 1",
+    not_secure="its weights can be as large as 1 / rfa_smoothing, but weights in secure sums must be between 0 and 1",
     largest_factor=lambda options: max(1.0, 1 / options.rfa_smoothing),
 )
 def rfa(options):
@@ -94,7 +94,7 @@ class GeometricMedianFactory(tff.aggregators.WeightedAggregationFactory):
         if start not in ("clipped", "mean"):
             raise ValueError(f"start must be 'clipped' or 'mean', got {start!r}")
         if isinstance(inner, AttentionFactory) and not inner.weighted:
-            raise ValueError("the geometric median re-weights clients: take AttentionFactory(weighted=True)")
+            raise ValueError("the geometric median re-weights clients; use AttentionFactory(weighted=True)")
         self._inner, self._steps, self._smoothing, self._start = inner or mean(), steps, smoothing, start
 
     def with_sums(self, value_sum) -> GeometricMedianFactory:

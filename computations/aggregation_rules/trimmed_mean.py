@@ -24,8 +24,8 @@ class TrimmedMeanOptions:
 def _leaves_out_somebody(options, expected):
     if options.trimmed_share * expected < 1 - 1e-9:
         raise CompositionError(
-            f"aggregation.trimmed_share = {options.trimmed_share:g} of {expected:g} clients a round leaves out nobody; "
-            "raise it, or training.clients_per_round"
+            f"aggregation.trimmed_share = {options.trimmed_share:g} of {expected:g} clients per round leaves out no "
+            "client; raise it, or training.clients_per_round"
         )
 
 

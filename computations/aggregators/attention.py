@@ -50,7 +50,7 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
           ValueError: for another granularity, and for `weighted` with a bound.
         """
         if weighted and bound is not None:
-            raise ValueError("a bound on norms is none on scores that weights change")
+            raise ValueError("weights change the scores, so a bound on the norms does not bound them")
         if granularity not in ("layer", "model"):
             raise ValueError(f"granularity must be 'layer' or 'model', got {granularity!r}")
         self.granularity = granularity

@@ -121,6 +121,6 @@ def require_room(value_type: tff.Type, num_clients: int, max_bytes: float, who: 
     needed = type_bytes(value_type) * (partial + COPIES * num_clients)
     if needed > max_bytes:
         raise CompositionError(
-            f"{who} collects the updates of all clients: {num_clients} clients need some {needed / 1e6:.0f} MB, "
-            f"{max_bytes / 1e6:.0f} MB are allowed; sample fewer clients a round or take the rule 'rfa'"
+            f"{who} collects the updates of all clients: {num_clients} clients need about {needed / 1e6:.0f} MB, but "
+            f"{max_bytes / 1e6:.0f} MB are allowed; sample fewer clients per round or use the rule 'rfa'"
         )

@@ -37,8 +37,8 @@ class PredictionsFactory(tff.aggregators.WeightedAggregationFactory):
 
     NO_VOTES = 1e-6
     not_private = (
-        "FedED's clients send predictions on the server's examples, and their mean is in the clear; needed: a bound on "
-        "a client's predictions as a whole, and noise on their sum"
+        "FedED's clients send predictions on the server's examples, and their mean has no noise; to protect them, a "
+        "client's predictions need a common bound and their sum needs noise"
     )
 
     def __init__(
@@ -70,7 +70,7 @@ class PredictionsFactory(tff.aggregators.WeightedAggregationFactory):
         Raises CompositionError for a median, which has no sums.
         """
         if self._combine == "median":
-            raise CompositionError("the median of predictions takes no sums; set algorithm.ensemble to 'mean'")
+            raise CompositionError("the median of predictions does not use sums; set algorithm.ensemble to 'mean'")
         return PredictionsFactory(self._num_classes, value_sum, weight_sum)
 
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
@@ -86,7 +86,7 @@ class PredictionsFactory(tff.aggregators.WeightedAggregationFactory):
         sums_type = tff.TensorType(np.float32, [num_examples, self._num_classes])
         if self._combine == "median":
             if votes:
-                raise CompositionError("predictions: a median needs logits, the clients send labels")
+                raise CompositionError("predictions: a median needs logits, but the clients send labels")
             return _median(value_type, weight_type, sums_type)
         if value_type.dtype.type == np.float32:
             return self._through_sum(value_type, weight_type, sums_type)

@@ -46,8 +46,8 @@ class PrivateAttentionFactory(tff.aggregators.WeightedAggregationFactory):
         """
         if noise.tree:
             raise ValueError(
-                "tree aggregation adds up the sums of all rounds, and attention divides the sum of each round by its "
-                "own normaliser; use independent noise"
+                "tree aggregation adds up the sums of all rounds, but attention divides the sum of each round by "
+                "that round's normaliser; use independent noise"
             )
         if granularity not in ("layer", "model"):
             raise ValueError(f"granularity must be 'layer' or 'model', got {granularity!r}")

@@ -45,7 +45,7 @@ def with_noise_seed(state, seed):
     """
     seed = np.asarray(seed, np.int32)
     if seed.shape != (2,) or not seed.any():
-        raise ValueError(f"the seed of the noise must be two int32 that are not both zero, got the shape {seed.shape}")
+        raise ValueError(f"the seed of the noise must be two int32 that are not both zero, got shape {seed.shape}")
 
     def put(part):
         if isinstance(part, Mapping):
@@ -100,7 +100,7 @@ class Noise:
 
     def __attrs_post_init__(self):
         if self.tree and self.quantile is not None:
-            raise ValueError("tree aggregation needs one bound for all rounds; leave clip_quantile or the tree away")
+            raise ValueError("tree aggregation needs the same bound in all rounds; leave out clip_quantile or the tree")
 
     @property
     def count_stddev(self) -> float:

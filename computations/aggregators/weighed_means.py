@@ -30,8 +30,8 @@ class NormalisedMeanFactory(Factory):
     """
 
     not_private = (
-        "FedNova's numbers of local steps leave beside the updates, which they divide; needed: a bound on them, and "
-        "one noisy sum of both of what a client sends"
+        "FedNova's clients send their numbers of local steps in addition to the updates, which are divided by them; "
+        "to protect them, the numbers need a bound and both need one noisy sum"
     )
 
     def __init__(self, directions: Factory | None = None):
@@ -116,8 +116,8 @@ class WeighedMeanFactory(Factory):
     """Aggregates <update=U, weight=float32> to the weighted mean, or another factory's result, and the total weight."""
 
     not_private = (
-        "its server divides by the number of clients that counted, or asks whether there was one, in the clear; "
-        "needed: a fixed number in the place of it, as the noisy mean has"
+        "its server divides by the number of clients that counted, or checks that there was one, without noise; to "
+        "protect it, the number must be fixed, like in the noisy mean"
     )
 
     def __init__(self, inner: Factory | None = None):

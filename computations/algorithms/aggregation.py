@@ -74,15 +74,15 @@ def _require_rule_fits(algorithm: FederatedAlgorithm, options: AggregationOption
     aggregator, rule = algorithm.parts.aggregator, options.chosen_rule
     if options.guards and isinstance(aggregator, PredictionsFactory):
         raise CompositionError(
-            "[aggregation]: rule, clip and zeroing are for updates of weights, and this algorithm's clients send "
-            "predictions; leave them out, and set algorithm.ensemble = 'median' against bad clients"
+            "[aggregation]: rule, clip and zeroing are for updates of weights, but this algorithm's clients send "
+            "predictions; leave them out, and use algorithm.ensemble = 'median' against bad clients"
         )
     if rule is None:
         return
     if rule.server_examples and algorithm.server_type is not None:
         raise CompositionError(
-            f"aggregation.rule = {rule.name!r}: the server's examples serve another purpose in this algorithm already; "
-            "take another rule"
+            f"aggregation.rule = {rule.name!r}: this algorithm already uses the server's examples for another "
+            "purpose; choose another rule"
         )
     if reason := rule.excludes.get(type(aggregator)):
         raise CompositionError(f"aggregation.rule = {rule.name!r} {reason}")
@@ -95,7 +95,7 @@ def _with_compression(algorithm: FederatedAlgorithm, options: AggregationOptions
         return work
     if not tff.types.contains_only(work.update_type, _is_float32):
         raise CompositionError(
-            f"[aggregation]: changes updates of float32 numbers, got {work.update_type}; set algorithm.uploads = "
+            f"[aggregation]: needs updates of float32 numbers, got {work.update_type}; set algorithm.uploads = "
             "'float32'"
         )
     if options.compression == "stochastic_8bit":
@@ -105,13 +105,13 @@ def _with_compression(algorithm: FederatedAlgorithm, options: AggregationOptions
     largest = max(math.prod(tensor.shape) for tensor in tff.structure.flatten(work.update_type))
     if options.top_share * largest < 1:
         raise CompositionError(
-            f"aggregation.top_share is {options.top_share:g}, not one of the {largest} numbers of the model's "
-            f"largest tensor; raise it to at least {1 / largest:.2g}"
+            f"aggregation.top_share is {options.top_share:g}, which is less than one of the {largest} numbers of the "
+            f"model's largest tensor; raise it to at least {1 / largest:.2g}"
         )
     if not algorithm.model.weights_type.trainable.is_equivalent_to(work.update_type):
         raise CompositionError(
-            "aggregation.compression = 'top_k' sends later what it leaves out, which differences of weights allow "
-            "and predictions do not; choose stochastic_8bit"
+            "aggregation.compression = 'top_k' sends the left-out numbers in later rounds, which works for "
+            "differences of weights but not for predictions; use stochastic_8bit"
         )
     return with_error_feedback(work, _code(options))
 
@@ -214,15 +214,15 @@ def _without_maximum(factory: Factory, options: AggregationOptions) -> Factory:
     if not isinstance(factory, AttentionFactory):
         if options.secure_norm is not None:
             raise CompositionError(
-                "aggregation.secure_norm is a constant of attention, which this algorithm does not take; leave it out"
+                "aggregation.secure_norm is for attention, which this algorithm does not use; leave it out"
             )
         return factory
     if options.secure_norm is not None:
         return factory.with_bound(options.secure_norm)
     if options.secure == "masks":
         raise CompositionError(
-            "aggregation.secure = 'masks' adds numbers up, and attention takes the largest norm of all clients; set "
-            "aggregation.secure_norm, a constant in its place"
+            "aggregation.secure = 'masks' can only add numbers, but attention needs the largest norm of all clients; "
+            "set aggregation.secure_norm, a constant in its place"
         )
     return factory
 

@@ -34,7 +34,7 @@ def privatised(
       CompositionError: for another unit, and for what is not covered, which it names with what would be needed.
     """
     if privacy.unit != "client":
-        raise CompositionError(f"privacy.unit is {privacy.unit!r}: its noise is drawn in the clients' local training")
+        raise CompositionError(f"privacy.unit is {privacy.unit!r}, whose noise is drawn in the clients' local training")
     work = algorithm.client_work
     for reason in work.side_outputs.values():
         raise CompositionError(f'privacy.unit = "client" does not cover this algorithm: {reason}')
@@ -61,8 +61,8 @@ def require_only_updates(algorithm: FederatedAlgorithm, privacy: PrivacyOptions)
     ]
     if unprotected:
         raise CompositionError(
-            f"privacy.unit = {privacy.unit!r} covers the clients' updates, and {', '.join(unprotected)} would leave "
-            "without noise"
+            f"privacy.unit = {privacy.unit!r} covers only the clients' updates, and {', '.join(unprotected)} would "
+            "be sent without noise"
         )
 
 
@@ -70,12 +70,12 @@ def _noise(privacy: PrivacyOptions, expected_clients: float, noise_multiplier: f
     tree = privacy.mechanism == "tree"
     if tree and privacy.clip_quantile is not None:
         raise CompositionError(
-            'privacy.mechanism = "tree" needs one bound for all rounds; leave out privacy.clip_quantile'
+            'privacy.mechanism = "tree" needs the same bound in all rounds; leave out privacy.clip_quantile'
         )
     if tree and privacy.noise_seed == "system":
         raise CompositionError(
-            'privacy.mechanism = "tree" takes noise of earlier rounds off again, and a resumed run would not have the '
-            'seed that it was drawn from; set privacy.noise_seed to "run" or "file:PATH"'
+            'privacy.mechanism = "tree" subtracts noise of earlier rounds, but a resumed run would not have the '
+            'seed of that noise; set privacy.noise_seed to "run" or "file:PATH"'
         )
     return Noise(
         clip=privacy.clip,
@@ -90,22 +90,20 @@ def _private(aggregator, noise: Noise, privacy: PrivacyOptions) -> tff.aggregato
     if isinstance(aggregator, AttentionFactory):
         if noise.tree:
             raise CompositionError(
-                'privacy.mechanism = "tree" adds up the sums of all rounds, and attention divides the sum of each '
-                'round by its own normaliser; use "gaussian", or an algorithm with a mean'
+                'privacy.mechanism = "tree" adds up the sums of all rounds, but attention divides the sum of each '
+                'round by that round\'s normaliser; use "gaussian", or an algorithm with a mean'
             )
         return PrivateAttentionFactory(noise, aggregator.granularity, privacy.normaliser)
     if privacy.normaliser is not None:
-        raise CompositionError(
-            "privacy.normaliser is only for attention, and this algorithm takes a mean; leave it out"
-        )
+        raise CompositionError("privacy.normaliser is only for attention, but this algorithm uses a mean; leave it out")
     if isinstance(aggregator, LeanMeanFactory):
         return PrivateMeanFactory(noise)
     if reason := getattr(aggregator, "not_private", None):
         raise CompositionError(f'privacy.unit = "client" does not cover this algorithm: {reason}')
     name = type(aggregator).__name__
     raise CompositionError(
-        f'privacy.unit = "client" goes around the mean and attention, and this algorithm aggregates with {name}, whose '
-        "sensitivity to one client is not known; leave out [aggregation] or [privacy]"
+        'privacy.unit = "client" works with the mean and with attention, but this algorithm aggregates with '
+        f"{name}, whose sensitivity to one client is not known; leave out [aggregation] or [privacy]"
     )
 
 

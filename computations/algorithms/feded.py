@@ -84,10 +84,11 @@ def feded(model, options, client_model=None):
     """
     require_one_label(model, "feded")
     if options.num_server_examples is None:
-        raise CompositionError("feded: the server holds no examples; num_server_examples is not set")
+        raise CompositionError("feded: num_server_examples is not set; set it to the number of the server's examples")
     if options.ensemble == "median" and options.weighting != "uniform":
         raise CompositionError(
-            f"feded: ensemble = 'median' counts clients alike; weighting is {options.weighting!r}, set it to 'uniform'"
+            f"feded: ensemble = 'median' gives all clients the same weight, but weighting is {options.weighting!r}; "
+            "set it to 'uniform'"
         )
     of_probabilities = options.ensemble in ("probabilities", "printed")
     work = build_local_training(
@@ -133,7 +134,9 @@ def fedavg_server_pass(model, options):
     """mean; then the server trains on its own labelled examples as FedED's does, with cross-entropy alone"""
     require_one_label(model, "fedavg_server_pass")
     if options.num_server_examples is None:
-        raise CompositionError("fedavg_server_pass: the server holds no examples; num_server_examples is not set")
+        raise CompositionError(
+            "fedavg_server_pass: num_server_examples is not set; set it to the number of the server's examples"
+        )
     work = build_local_training(
         model,
         objective=CrossEntropy(),

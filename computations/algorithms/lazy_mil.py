@@ -135,7 +135,8 @@ def lazy_mil(model, options):
     _require_triples("lazy_mil", model, options)
     if options.na_label >= model.num_classes:
         raise CompositionError(
-            f"lazy_mil: na_label is {options.na_label}, but the model has {model.num_classes} classes; lower na_label"
+            f"lazy_mil: na_label is {options.na_label}, but the model has {model.num_classes} classes, counted from "
+            "0; lower na_label"
         )
     selection = build_cross_platform_selection(
         model,
@@ -166,7 +167,7 @@ def lazy_mil_alias(model, options):
 
 def _require_triples(name: str, model: LocalModel, options) -> None:
     if options.num_triples is None:
-        raise CompositionError(f"{name}: the number of triples is not known; num_triples is not set")
+        raise CompositionError(f"{name}: num_triples is not set; set it to the number of triples")
     require_bags(model, name)
 
 

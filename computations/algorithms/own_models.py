@@ -93,7 +93,9 @@ def with_local_heads(algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
     require_plain(algorithm.client_work, "a head of the client's own")
     split = _Split.from_model(model)
     if not split.body:
-        raise CompositionError("a head of the client's own: the model is only its classifier, so nothing is shared")
+        raise CompositionError(
+            "a head of the client's own: the model consists only of its classifier, so nothing would be shared"
+        )
     sizes = model.sizes
     trained, others = sizes.weights
     body_sizes = sizes._replace(weights=[_at(trained, split.body), others], names=_at(sizes.names, split.body))
@@ -212,7 +214,7 @@ def head_indices(model: LocalModel) -> list[int]:
     """
     indices = [i for i, name in enumerate(model.weight_names) if model.classifier in name.split("/")[:-1]]
     if not indices:
-        raise CompositionError("the model has no layer of its own that makes the logits, so it has no head")
+        raise CompositionError("the model has no separate layer for the logits, so it has no head")
     return indices
 
 
@@ -227,10 +229,12 @@ def require_plain(work: ClientWork, what: str) -> None:
     """
     reason = None
     if work.client_state_type is not None:
-        reason = "its clients keep a state of their own"
+        reason = "its clients keep their own state"
     elif work.server_type is not None:
         reason = "it needs the server's examples"
     elif work.side_outputs:
         reason = f"its clients send more than their updates ({', '.join(work.side_outputs)})"
     if reason is not None:
-        raise CompositionError(f"{what} does not go with this algorithm: {reason}; choose e.g. fedavg or fedavgs")
+        raise CompositionError(
+            f"{what} cannot be combined with this algorithm: {reason}; choose e.g. fedavg or fedavgs"
+        )

@@ -27,7 +27,7 @@ def require_one_label(model: LocalModel, name: str) -> None:
     """Raise CompositionError if an algorithm needs one class per output and the model has several for each pair."""
     if not model.one_label:
         raise CompositionError(
-            f"{name}: needs examples of one class each, and the model classifies pairs, each of which may have several "
+            f"{name}: needs examples with one class each, but the model classifies pairs that may have several "
             "relations; choose another algorithm.name"
         )
 

@@ -32,13 +32,13 @@ def with_server_optimizer(
         default = getattr(attrs.fields_dict(type(of_algorithm)).get(key), "default", None)
         if default is not None and (value := getattr(of_algorithm, key)) != default:
             raise CompositionError(
-                f"[server_optimizer] takes the place of algorithm.{key}, which is {value:g}; leave it out, or set it "
-                f"to {default:g}"
+                f"[server_optimizer] replaces algorithm.{key}, which is {value:g}; leave that key out, or set it to "
+                f"{default:g}"
             )
     takes = algorithm.parts.finalizer.next.type_signature.parameter[2].member
     if not takes.is_equivalent_to(algorithm.model.weights_type.trainable):
         reason = _why_not(algorithm)
-        raise CompositionError(f"[server_optimizer] takes the place of a step along an update of the weights; {reason}")
+        raise CompositionError(f"[server_optimizer] replaces a step along an update of the weights; {reason}")
     return recompose(algorithm, finalizer=server_optimizer(algorithm.model, options))
 
 
@@ -47,4 +47,4 @@ def _why_not(algorithm: FederatedAlgorithm) -> str:
         return "FedED's server distils predictions instead, at algorithm.server_learning_rate"
     if algorithm.server_type is not None:
         return "this server trains on its own examples, at algorithm.server_learning_rate"
-    return "this server, as FedDyn's, has a step of its own that its clients' training needs"
+    return "this server has its own step, like FedDyn's, which its clients' training needs"

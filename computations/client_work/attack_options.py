@@ -81,7 +81,7 @@ class AttackOptions:
         who += "s" if self.clients > 1 else ""
         factor = self.on_update[1] if self.on_update and self.kind not in ("nan", CLAIM_ALL) else None
         how = repr(self.kind) if factor is None else f"{self.kind!r}, factor {factor:g}"
-        notes = [f"clients were attacked: in this simulation {who} sent what an attacker would (kind {how})"]
+        notes = [f"clients were attacked: in this simulation {who} sent what an attacker would send (kind {how})"]
         if self.kind == "little_is_enough":
             notes.append("bytes include what the attackers tell each other")
         return tuple(notes)

@@ -60,7 +60,7 @@ def attacked(work: ClientWork, kind: str, factor: float = 1.0) -> ClientWork:
       CompositionError: the clients send integers; or, with `claim_all`, have no triples.
     """
     if kind not in (*ON_UPDATES, CLAIM_ALL):
-        also = "; it is an attack on data, which happens before the round" if kind in ON_DATA else ""
+        also = "; it is an attack on data, which is made before the round" if kind in ON_DATA else ""
         raise ValueError(f"kind must be one of {', '.join((*ON_UPDATES, CLAIM_ALL))}, got {kind!r}{also}")
     honest_type = work.clients_type
     if kind == CLAIM_ALL and PLATFORM not in tff.structure.name_list(honest_type["examples"]):
@@ -68,7 +68,7 @@ def attacked(work: ClientWork, kind: str, factor: float = 1.0) -> ClientWork:
     tensors = tff.structure.flatten(tff.types.to_type([work.update_type]))
     if kind != CLAIM_ALL and any(np.dtype(t.dtype).kind != "f" for t in tensors):
         raise CompositionError(
-            f"{kind}: changes updates of floating-point numbers, the clients send {work.update_type}"
+            f"{kind}: changes updates of floating-point numbers, but the clients send {work.update_type}"
         )
     flagged = collections.OrderedDict(tff.structure.to_elements(honest_type), attacks=tff.TensorType(np.bool_))
     clients_type = tff.types.to_type(flagged)
@@ -227,7 +227,7 @@ class Trigger:
           ValueError: there is no such feature, or it has no room for the values.
         """
         if self.feature not in examples:
-            raise ValueError(f"the trigger's feature {self.feature!r} is none of {sorted(examples)}")
+            raise ValueError(f"the trigger's feature {self.feature!r} is not one of {sorted(examples)}")
         array = np.array(examples[self.feature])
         end = self.position + len(self.values)
         if array.ndim != 2 or not 0 <= self.position < end <= array.shape[1]:
@@ -284,5 +284,5 @@ def triggered(examples: Mapping[str, np.ndarray], trigger: Trigger) -> dict[str,
 def _labels(examples: Mapping[str, np.ndarray]) -> np.ndarray:
     labels = np.asarray(examples[LABEL])
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
-        raise ValueError(f"labels have to be one class for each example, got {labels.dtype} {list(labels.shape)}")
+        raise ValueError(f"labels must be one class for each example, got {labels.dtype} {list(labels.shape)}")
     return labels

@@ -62,7 +62,9 @@ def build_local_training(
         _require_protected(model, objective, training.example_privacy, selection)
     objective_state_type = objective.client_state_type(model)
     if own_models and (objective_state_type is not None or objective.side_channel is not None):
-        raise ValueError(f"{type(objective).__name__} keeps client state or values at the server, own models do not")
+        raise ValueError(
+            f"{type(objective).__name__} keeps client state or values at the server, but clients' own models cannot"
+        )
     client_state_type = model.weights_type if own_models else objective_state_type
     work = _LocalWork(model, objective, optimizer, training, client_update, own_models, selection, client_state_type)
     blank = functools.lru_cache(maxsize=1)(model.initial_weights)
@@ -283,7 +285,9 @@ def _side_outputs(objective: Objective, selection: tff.Computation | None) -> di
     outputs = {}
     if objective.side_channel is not None:
         name = type(objective).__name__
-        outputs[name] = objective.not_private or f"{name} sends values beside the updates, to which no noise is added"
+        outputs[name] = objective.not_private or (
+            f"{name} sends values in addition to the updates, and no noise is added to these"
+        )
     if selection is not None:
         outputs["selection"] = SELECTION_NOT_PRIVATE
     return outputs
@@ -300,12 +304,12 @@ def _require_protected(
     elif objective.side_channel is not None:
         reason = f"{name} sends values in addition to the weights, which the guarantee does not cover"
     elif objective.remembers:
-        reason = f"{name} keeps what steps computed of their batches, which here are single units"
+        reason = f"{name} keeps what steps computed from their batches, and here a batch is a single unit"
     elif objective.beyond_batch is not None:
         reason = f"{name} reads {objective.beyond_batch}, so that every gradient depends on every example"
     elif objective.of_bags and unit == "example":
-        reason = f"{name} has one loss for all sentences of a bag; protect bags, with the unit 'group'"
+        reason = f"{name} has one loss for all sentences of a bag; protect whole bags with the unit 'group'"
     elif unit == "group" and (wanted := unit_array(objective, privacy)) not in model.input_spec:
-        reason = f"the examples have no array '{wanted}' that says which of them are one group"
+        reason = f"the examples have no array '{wanted}' that says which of them form a group"
     if reason is not None:
         raise CompositionError(f"local training: cannot hide the presence of one {unit}: {reason}")

@@ -22,8 +22,8 @@ from computations.local_model import LABEL, PLATFORM, TRIPLE, LocalModel, assign
 from computations.named import named_max, named_min
 
 NOT_PRIVATE = (
-    "Lazy MIL's scores leave as a maximum over clients for every triple, and with it who has the best sentence; "
-    "needed: a private choice for every triple, with a budget of its own"
+    "Lazy MIL sends, for every triple, the largest score over the clients and so reveals which client has the best "
+    "sentence; to protect it, every triple needs a private choice with its own budget"
 )
 """Why noise on the updates does not cover a selection, for messages."""
 
@@ -303,7 +303,6 @@ def require_bags(model: LocalModel, who: str) -> None:
     missing = [name for name in (TRIPLE, PLATFORM) if name not in model.input_spec]
     if missing:
         raise CompositionError(
-            f"{who} needs bags: examples with {TRIPLE!r} and {PLATFORM!r} beside the label, these have no "
-            + " and no ".join(map(repr, missing))
-            + "; choose another algorithm, or train it on bags of sentences"
+            f"{who} needs bags: examples with {TRIPLE!r} and {PLATFORM!r} in addition to the label, but these have "
+            "no " + " and no ".join(map(repr, missing)) + "; choose another algorithm, or train it on bags of sentences"
         )

@@ -100,7 +100,7 @@ class Accounting:
           KeyError: for an unknown client.
         """
         if self._of_participations is None:
-            raise ValueError('with unit = "client" rounds are counted, not participations; use epsilon(rounds_done)')
+            raise ValueError('with unit = "client" ε counts rounds, not participations; use epsilon(rounds_done)')
         taken = {client: int(rounds) for client, rounds in participations.items() if rounds > 0}
         if not taken:
             return 0.0
@@ -231,7 +231,7 @@ def example_accounting(
     def calibrated(target):
         pairs = frozenset((share, count * rounds) for share, count in kind.values())
         if not pairs:
-            raise ValueError("no client has an example to train on, so that no noise can be calibrated")
+            raise ValueError("no client has an example to train on, so the noise cannot be calibrated")
         worst = max(pairs, key=lambda pair: _poisson_renyi(1.0, *pair, delta))
         while True:  # ends: each pair at most once, for the noise only grows
             z = _calibrate(lambda z, worst=worst: _poisson(z, *worst, delta), target, delta)
@@ -303,8 +303,8 @@ def _warning(delta: float, number: int, name: str) -> str | None:
     if number < 1 or delta * number < 1:
         return None
     return (
-        f"privacy.delta is {delta:g}, not below 1 / {number} (one over the number of {name}s): giving one of them away "
-        "as it is would satisfy that; set a smaller delta"
+        f"privacy.delta is {delta:g}, not below 1 / {number} (one over the number of {name}s): publishing one of "
+        "them unchanged would satisfy such a delta; set a smaller delta"
     )
 
 

@@ -102,7 +102,7 @@ def align(
                     continue
                 spans = _nearest(heads[pair[0]], tails[pair[1]])
                 if spans is None:
-                    counts["times a sentence mentions a pair by one and the same span; left out"] += 1
+                    counts["times a sentence mentions both entities of a pair with the same span; left out"] += 1
                     continue
                 head, tail = ((start - first, end - first) for start, end in spans)
                 sentence_id = f"{name}-{split}-{document.document_id}/{next(number)}"
@@ -136,7 +136,7 @@ def _relations_of(facts: Iterable[Fact], names: Sequence[str]) -> dict[Pair, tup
     relations_of: dict[Pair, list[str]] = {}
     for position, fact in enumerate(facts, 1):
         if fact.relation not in names[1:]:
-            what = "the negative" if fact.relation in names else "none of the corpus's"
+            what = "the negative" if fact.relation in names else "not one of the corpus's"
             raise DataError(
                 f"its relation is {what}",
                 record=f"fact number {position}",
@@ -163,7 +163,7 @@ def _sentences(
                         for entity_id in mention.entity_ids:
                             spans_of.setdefault(entity_id, []).append(span)
         yield (first, last), heads, tails
-    counts["mentions lie in no single sentence, or are blank"] += len(document.mentions) - placed
+    counts["mentions are not inside one sentence, or are blank"] += len(document.mentions) - placed
 
 
 def _nearest(heads: Sequence[Span], tails: Sequence[Span]) -> tuple[Span, Span] | None:

@@ -43,7 +43,7 @@ def encode_bag_clients(
     partition.check_against(corpus)
     if partition.server or any(client.test for client in partition.clients.values()):
         raise DataError(
-            "the partition holds sentences out, and bags are evaluated whole",
+            "the partition holds out single sentences, but bags are evaluated as a whole",
             record=f"corpus {corpus.name}",
             remedy="build it with test_share = 0 and server_share = 0",
         )

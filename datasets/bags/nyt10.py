@@ -42,7 +42,7 @@ def _read_relation_names(path: PathLike) -> tuple[str, ...]:
     if len(set(numbers.values())) != len(numbers):
         raise fail("two relations have the same number", remedy="number them anew")
     if NEGATIVE not in numbers:
-        raise fail(f'has no relation "{NEGATIVE}"', remedy="add it: it is what unrelated pairs have")
+        raise fail(f'has no relation "{NEGATIVE}"', remedy="add it: it is the relation of unrelated pairs")
     return tuple(sorted(numbers, key=lambda name: (name != NEGATIVE, numbers[name])))
 
 
@@ -117,12 +117,12 @@ def read(
             continue
         labels_of.setdefault(pair, set()).add(relation_names.index(relation))
         if lines.setdefault((pair, text, head, tail), line) != line:
-            counts["lines repeat a sentence of their pair and are one with it"] += 1
+            counts["lines repeat a sentence of their pair and are read once"] += 1
     if not lines:
         raise DataError("has no sentences", path=path, remedy="give it at least one line")
     for labels in labels_of.values():
         if len(labels) > 1 and 0 in labels:
-            counts[f"pairs have a relation and {NEGATIVE}; they are taken as related"] += 1
+            counts[f"pairs have both a relation and {NEGATIVE}; they count as related"] += 1
             labels.remove(0)
     relations_of = {pair: tuple(relation_names[label] for label in sorted(labels_of[pair])) for pair in labels_of}
     sentences = [

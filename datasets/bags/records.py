@@ -119,7 +119,7 @@ class BagCorpus(LabelledCorpus):
     def _problem(self, relations: tuple[str, ...]) -> tuple[str, str] | None:
         """Return what is wrong with the relations of a pair and how to fix it."""
         if not set(relations) <= set(self.relation_names):
-            return "its pair has a relation that is none of the corpus's", "name it in relation_names"
+            return "its pair has a relation that the corpus does not have", "name it in relation_names"
         if len(relations) > 1 and self.negative in relations:
             return f"its pair has {self.negative} and another relation", f"leave {self.negative} out"
         if relations != tuple(sorted(set(relations), key=self.relation_names.index)):

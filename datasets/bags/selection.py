@@ -17,7 +17,7 @@ def without_pairs(corpus: BagCorpus, other: BagCorpus) -> BagCorpus:
       DataError: no bag is left.
     """
     shared = {pair for pair in corpus.bags if pair in other.bags}
-    note = f"{len(shared)} of {len(corpus.pairs)} bags left out, {other.name} has their pairs"
+    note = f"{len(shared)} of {len(corpus.pairs)} bags left out because {other.name} has their pairs"
     return _part(corpus, set(corpus.bags) - shared, note if shared else None)
 
 
@@ -41,7 +41,7 @@ def set_bags_apart(corpus: BagCorpus, share: float, *, seed: int) -> tuple[BagCo
             apart.update(pairs[index] for index in order[: test_count(share, len(pairs))])
     if not apart:
         raise DataError(
-            "bags can be set apart only of two or more, with a share above 0",
+            "setting bags apart needs at least two bags and a share above 0",
             record=f"corpus {corpus.name}",
             remedy="use a split of its own",
         )

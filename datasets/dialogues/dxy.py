@@ -134,7 +134,7 @@ def self_reports(
         count[consultation.consult_id] += 1
         if consultation.disease not in names:
             raise DataError(
-                "its disease is none of the training split's classes",
+                "its disease is not one of the training split's classes",
                 path=path,
                 record=named("consultation", consultation.consult_id),
                 remedy="train on data with this disease, or remove the consultation",

@@ -185,7 +185,7 @@ def _utterance(sentence: Any, fail: Fail) -> Utterance:
         raise fail("unknown speaker", remedy=f"use {' or '.join(SPEAKERS)}")
     act = optional_string(sentence, "dialogue_act", fail)
     if act is not None and act not in DIALOGUE_ACTS:
-        raise fail("its dialogue act is none of the 16 IMCS intents", remedy="use the names of the release")
+        raise fail("its dialogue act is not one of the 16 IMCS intents", remedy="use the names of the release")
     norms = field(sentence, "symptom_norm", list, fail)
     types = field(sentence, "symptom_type", list, fail)
     if len(norms) != len(types):

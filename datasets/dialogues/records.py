@@ -94,5 +94,5 @@ class TextCorpus:
             seen.add(sample.sample_id)
             if not 0 <= sample.label < classes:
                 raise fail(
-                    f"its label {sample.label} is none of the {classes} classes", remedy=f"use 0 to {classes - 1}"
+                    f"its label {sample.label} is not one of the {classes} classes", remedy=f"use 0 to {classes - 1}"
                 )

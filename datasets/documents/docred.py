@@ -116,7 +116,7 @@ def _document(value: Mapping[str, Any], document_id: str, tally: Counter[str], f
             tally["duplicate mentions are read once"] += key in mentions
             name = None if name == text[start:end] else name
             mentions.setdefault(key, EntityMention(start, end, types[0], (str(index),), name))
-        tally["entities have mentions of several types, of which the first counts"] += len(set(types)) > 1
+        tally["entities have mentions with several types; the first counts"] += len(set(types)) > 1
     in_text = sorted(mentions.values(), key=lambda mention: (mention.start, mention.end))
     sentences = tuple((spans[0][0], spans[-1][1]) for spans in tokens if spans)
     facts = _facts(value, len(entities), tally, fail)
@@ -168,7 +168,7 @@ def _facts(value: Mapping[str, Any], entities: int, tally: Counter[str], fail: F
         relation = field(label, "r", str, fail)
         if not (0 <= head < entities and 0 <= tail < entities):
             remedy = f"give h and t from 0 to {entities - 1}"
-            raise fail(f"label {number} is of an entity that is not there", remedy=remedy)
+            raise fail(f"label {number} names an entity that does not exist", remedy=remedy)
         if not relation.strip():
             raise fail(f"label {number} names no relation", remedy="name it")
         fact = Fact(str(head), relation, str(tail))

@@ -101,7 +101,7 @@ class DocumentEncoding:
     types: tuple[str, ...] = ()
 
     def __post_init__(self):
-        remedy = "use an encoder that has it in its vocabulary, as BERT's have"
+        remedy = "use an encoder that has it in its vocabulary, like BERT"
         check_tokenizer(self.tokenizer, {self.marker: f'marker of mentions, "{self.marker}"'}, remedy)
         if self.longest is not None:
             require(whole_number(3), longest=self.longest)

@@ -57,7 +57,7 @@ def read_documents(
     as_json = Path(path).name.removesuffix(".gz").endswith(".json")
     if as_json:
         if label != "entities" or separators != SEPARATORS:
-            raise DataError("aliases and separators are of PubTator's form", path=path, remedy="leave them out")
+            raise DataError("aliases and separators are only for PubTator files", path=path, remedy="leave them out")
         documents = read_docred_json(path, tally=tally)
     else:
         documents = read_pubtator(

@@ -106,7 +106,7 @@ def _require_known(documents: Sequence[Document], path: PathLike, names: Collect
         for fact in document.facts:
             if fact.relation not in names:
                 raise DataError(
-                    "states a relation that is not among those given",
+                    "states a relation that is not in the list",
                     path=path,
                     record=named("document", document.document_id, position),
                     remedy=nearest(fact.relation, names),
@@ -220,7 +220,7 @@ def _paired(
         pairs.append(DocumentPair(i, j, labels, bool(places[i] & places[j]), uncounted))
     facts = [fact for fact in document.facts if fact.relation in rule.relation_names]
     counts["relations of an entity with itself left out"] += sum(fact.head_id == fact.tail_id for fact in facts)
-    counts["relations of entities that are no candidates, which count as missed"] += sum(
+    counts["relations of entities that are not candidates, which count as missed"] += sum(
         fact.head_id != fact.tail_id and (fact.head_id, fact.tail_id) not in candidates for fact in facts
     )
     return document, pairs

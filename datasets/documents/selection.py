@@ -27,7 +27,7 @@ def set_documents_apart(corpus: DocumentCorpus, share: float, *, seed: int) -> t
     total = len(corpus.samples)
     if total < 2 or not share:
         raise DataError(
-            "documents can be set apart only of two or more, with a share above 0",
+            "setting documents apart needs at least two documents and a share above 0",
             record=f"corpus {corpus.name}",
             remedy="use a split of its own",
         )

@@ -149,7 +149,9 @@ def _chosen(path: PathLike, known: Sequence[str] | None, entity_types: Sequence[
         return None if known is None else tuple(known)
     types = tuple(entity_types)
     if isinstance(entity_types, str) or not types or len(set(types)) != len(types):
-        raise DataError("entity_types is no list of names, or has one twice", path=path, remedy="name every type once")
+        raise DataError(
+            "entity_types is not a list of names, or has a duplicate", path=path, remedy="name every type once"
+        )
     for number, kind in enumerate(types, 1):
         if known is not None and kind not in known:
             reason = f"entity_types has a type that the corpus does not have ({named('type', kind, number)})"

@@ -178,7 +178,7 @@ class TaggedEncoding:
         for span in sample.spans:
             if span.type not in self.entity_types:
                 raise DataError(
-                    f"the entity {span.start}:{span.end} has a type that is none of {', '.join(self.entity_types)}",
+                    f"the entity {span.start}:{span.end} has a type that is not one of {', '.join(self.entity_types)}",
                     record=named("sample", sample.sample_id),
                     remedy="encode with the corpus's entity_types",
                 )

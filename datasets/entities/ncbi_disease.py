@@ -45,4 +45,6 @@ def read(
     """
     builder = EntityBuilder(path, name, known=TYPES, entity_types=entity_types, nested=nested)
     read_columns(path, builder, f"{name}-{split}", bare_type=TYPES[0])
-    return builder.build("the abstracts of the sentences are not told: every sentence is a document by itself")
+    return builder.build(
+        "the file does not say which abstract a sentence is from, so every sentence is its own document"
+    )

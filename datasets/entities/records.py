@@ -131,7 +131,8 @@ class EntityCorpus:
             for span in sample.spans:
                 if span.type not in self.entity_types:
                     raise DataError(
-                        f"the entity {span.start}:{span.end} has a type that is none of {', '.join(self.entity_types)}",
+                        f"the entity {span.start}:{span.end} has a type that is not one of "
+                        f"{', '.join(self.entity_types)}",
                         record=where,
                         remedy="add the type to entity_types, or leave the entity out",
                     )

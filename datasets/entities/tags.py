@@ -34,7 +34,7 @@ def tag_names(entity_types: Sequence[str], scheme: str = "BIO") -> tuple[str, ..
     """
     require(one_of(SCHEMES), scheme=scheme)
     if not entity_types or not all(entity_types) or len(set(entity_types)) != len(entity_types):
-        raise DataError("there is no entity type, an empty one, or one twice", remedy="name every type once")
+        raise DataError("there are no entity types, or one is empty or a duplicate", remedy="name every type once")
     return ("O", *(f"{letter}-{name}" for name in entity_types for letter in SCHEMES[scheme]))
 
 
@@ -60,7 +60,7 @@ def tags_of(
     tags, unrepresented = [OUTSIDE] * len(tokens), []
     for span in spans:
         if span.type not in entity_types:
-            reason = f"the entity {span.start}:{span.end} has a type that is none of {', '.join(entity_types)}"
+            reason = f"the entity {span.start}:{span.end} has a type that is not one of {', '.join(entity_types)}"
             raise DataError(reason, remedy="add its type to entity_types")
         first, last = first_at.get(span.start), last_at.get(span.end)
         if first is None or last is None:
@@ -105,7 +105,7 @@ def spans_of(
 
     for index, tag in enumerate(tags):
         if not 0 <= tag < len(names):
-            raise DataError(f"the tag {tag} is none of 0 to {len(names) - 1}", remedy="leave out what is no token")
+            raise DataError(f"the tag {tag} is not from 0 to {len(names) - 1}", remedy="leave out what is not a token")
         letter, _, name = names[tag].partition("-")
         if letter not in "IE" or name != open_type:
             close(index - 1)

@@ -145,7 +145,7 @@ def to_brat(folder: PathLike, samples: Iterable[EntitySample], split: str | None
         for ending, content in ((".txt", sample.text), (".ann", "".join(lines))):
             file = Path(folder) / f"{name}{ending}"
             if file in contents or file.exists():
-                raise DataError("is there already", path=file, remedy="name a new folder")
+                raise DataError("already exists", path=file, remedy="name a new folder")
             contents[file] = content
     Path(folder).mkdir(parents=True, exist_ok=True)
     for file, content in contents.items():

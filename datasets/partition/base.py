@@ -108,7 +108,7 @@ class Partition:
         assigned = dict.fromkeys((*self.server, *at_clients))
         for wrong, reason in (
             ([i for i in assigned if i not in known], "is not in the corpus"),
-            ([i for i in known if i not in assigned], "is held by no client"),
+            ([i for i in known if i not in assigned], "is not held by any client"),
         ):
             if wrong:
                 raise DataError(

@@ -78,7 +78,7 @@ def draw_server_samples(
     if not share:
         return ()
     if len(samples) < 2:
-        raise DataError("the server's examples and a client's need two training samples", remedy="set server_share = 0")
+        raise DataError("the server and a client need at least two training samples", remedy="set server_share = 0")
     rng = generator(seed, "server samples")
     labels = np.array([sample.label for sample in samples])
     present, sizes = np.unique(labels, return_counts=True)
@@ -96,7 +96,7 @@ def draw_server_samples(
         name = f' "{label_names[absent[0]]}"' if label_names else f" {absent[0]}"
         more = f" (and of {len(absent) - 1} others)" if len(absent) > 1 else ""
         raise DataError(
-            f"the server's examples have none of class{name}{more}",
+            f"the server has no example of class{name}{more}",
             remedy="set server_stratified = true" if not stratified else "leave the class out, or set server_share = 0",
         )
     return tuple(samples[i].sample_id for i in sorted(chosen))

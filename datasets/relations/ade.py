@@ -173,7 +173,10 @@ def _pair(line: str, fail: Fail, counts: Counter) -> tuple[tuple[str, str], _Pai
         spans.append((first + start, first + end))
     both = tuple(sorted(set.intersection(*starts)))
     if not both:
-        raise fail("the mentions are not in the sentence at the distance of their offsets", remedy="repair the offsets")
+        raise fail(
+            "the mentions do not occur in the sentence at the distance that their offsets have",
+            remedy="repair the offsets",
+        )
     return (document, sentence), _Pair(fail, both, *spans)
 
 
@@ -184,7 +187,7 @@ def _placed(pairs: list[_Pair], counts: Counter) -> dict[int, dict[tuple[Span, S
     for pair in pairs:
         best = max(fits[start] for start in pair.starts)
         possible = [start for start in pair.starts if fits[start] == best]
-        counts["pairs fit several places of their sentence; the first is taken"] += len(possible) > 1
+        counts["pairs fit several places of their sentence; the first is used"] += len(possible) > 1
         lines = placed.setdefault(possible[-1], {})  # the latest start is the first place in the sentence
         line = pair.fail.keywords["line"]
         first = lines.setdefault((pair.drug, pair.effect), line)

@@ -84,7 +84,9 @@ def read(path: PathLike, *, name: str = "chemprot", label: str = "groups", split
         document = sentences.setdefault(text, f"{name}-{split}-{len(sentences) + 1:05d}")
         builder.add(builder.next_id(document), document, text, head, tail, MENTION_TYPE, MENTION_TYPE, relation)
     builder.counts["pairs have several relations"] = sum(len(several) > 1 for several in relations.values())
-    return builder.build("the marks follow the order in the sentence: which mention is the chemical is not told")
+    return builder.build(
+        "the marks follow the order in the sentence; the file does not say which mention is the chemical"
+    )
 
 
 def _unmarked(text: str, fail: Fail) -> tuple[str, Span, Span]:

@@ -111,7 +111,7 @@ def _classes(path: PathLike, class_order, labels: set[str], negative: str | None
     if negative is None:
         return names
     if negative not in names:
-        where = "a label of no record" if class_order is None else "none of class_names"
+        where = "not a label of any record" if class_order is None else "not one of class_names"
         remedy = f"use one of {', '.join(names)}" + (
             ", or list all classes in class_names" if class_order is None else ""
         )
@@ -131,7 +131,7 @@ def _records(path: PathLike) -> Iterator[tuple[Fail, Mapping[str, Any]]]:
         return _json_records(path)
     if ending == ".tsv":
         return _tsv_records(path)
-    raise DataError("is neither .jsonl nor .tsv", path=path, remedy="give the file its ending (.gz may follow it)")
+    raise DataError("is not .jsonl or .tsv", path=path, remedy="give the file its ending (.gz may follow it)")
 
 
 def _json_records(path: PathLike) -> Iterator[tuple[Fail, Mapping[str, Any]]]:

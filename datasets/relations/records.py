@@ -83,7 +83,7 @@ class LabelledCorpus:
         if len(set(self.relation_names)) != len(self.relation_names):
             raise DataError("has a relation twice", record=record, remedy="name every relation once")
         if self.negative is not None and self.negative not in self.relation_names:
-            raise DataError("its negative is none of its relations", record=record, remedy="name it among them")
+            raise DataError("its negative is not one of its relations", record=record, remedy="name it among them")
         seen = set()
         for position, sample in enumerate(self.samples, 1):
             where = named(kind, sample.sample_id, position)

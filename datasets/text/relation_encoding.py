@@ -96,7 +96,7 @@ class EncodingReport:
                 (self.cut, "cut to the length limit around their mentions"),
                 (self.middle_cut, "cut between their mentions"),
                 (self.mention_cut, "cut inside of a mention"),
-                (self.unknown, "have a mention without word pieces, read as unknown"),
+                (self.unknown, "have a mention without word pieces, which is read as unknown"),
             )
             if count
         )

@@ -37,7 +37,9 @@ class Vocabulary:
         for number, word in enumerate(self.words, FIRST_WORD_ID):
             if not isinstance(word, str) or word in RESERVED or word in seen:
                 raise DataError(
-                    "is no word, a reserved word or a duplicate", record=f"word with id {number}", remedy="remove it"
+                    "is not a string, is reserved, or is a duplicate",
+                    record=f"word with id {number}",
+                    remedy="remove it",
                 )
             seen.add(word)
 

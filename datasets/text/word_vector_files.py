@@ -46,7 +46,7 @@ def load_word_vectors(path: PathLike, *, trust: bool = False) -> WordVectors:
     if first[:1] == b"\x80":
         if not trust:
             raise DataError(
-                "is a pickle (gensim's own format), which can run any code when it is read",
+                "is a pickle (gensim's own format), which can run any code when it is loaded",
                 path=path,
                 remedy="convert it to word2vec's format, or pass --trust if you know where it comes from",
             )
@@ -73,7 +73,7 @@ def load_word_vectors(path: PathLike, *, trust: bool = False) -> WordVectors:
     largest = float(np.abs(vectors.values).max())
     if not _LEAST <= largest <= _GREATEST:
         raise DataError(
-            f"its largest component is {largest:.1e}, which no word vectors have",
+            f"its largest component is {largest:.1e}, too large for word vectors",
             path=path,
             remedy="the file is damaged or in another format; copy or download it again",
         )

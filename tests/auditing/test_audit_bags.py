@@ -24,13 +24,13 @@ def test_a_pcnn_names_its_words_and_bags_have_no_members(runtime, monkeypatch, t
     final = words.numbers["words"]["finished model"]
     assert final["precision"] == 1.0 and final["recall"] > 0.7  # some never have the largest value of a filter
     assert final["clients"] == 2
-    assert any("PCNN trains given word vectors further by default" in sentence for sentence in words.means)
+    assert any("PCNN trains pretrained word vectors further by default" in sentence for sentence in words.means)
     assert set(words.numbers["labels"]) == {"guess", "labels", "first round", "finished model"}
-    assert "hold no test examples" in report.sections["membership"].not_applicable
+    assert "have no test examples" in report.sections["membership"].not_applicable
     assert report.sections["artefacts"].numbers["occurrences"]["raw text"] == 0
     markdown = (tmp_path / "audit" / "audit.md").read_text("utf-8")
-    assert "Not applicable: its clients hold no test examples" in markdown
-    assert "Parts that were not asked for: canaries." in markdown and HIDDEN not in markdown
+    assert "Not applicable: its clients have no test examples" in markdown
+    assert "Parts that were not requested: canaries." in markdown and HIDDEN not in markdown
     assert ["membership", f"not applicable: {report.sections['membership'].not_applicable}"] in [
         row[:2] for row in report.summary
     ]

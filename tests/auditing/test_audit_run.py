@@ -240,7 +240,7 @@ def test_predictions_are_no_change_of_weights(opened):
     experiment = opened.experiment
     registered = algorithms.find("feded")
     algorithm = registered.build(experiment.model, registered.options(num_server_examples=4))
-    assert no_weights_sent(algorithm) == "its clients send predictions on the server's examples, and no weights"
+    assert no_weights_sent(algorithm) == "its clients send predictions on the server's examples, not weights"
     assert no_weights_sent(experiment.algorithm) is None
 
 
@@ -278,17 +278,17 @@ def test_under_noise_units_and_advice_fit_the_run(trained, tmp_path):
     ways = {"parts": ("words", "membership", "canaries"), "shadows": 0, "canaries": 0, "runtime": "in-process"}
     result = tff_re.audit(tmp_path / "run", on_step=said.append, **ways)
     assert [line for line in said if line.startswith("left out")] == [
-        "left out: canary clients (--canaries 0), so nothing of ε",
-        "left out: shadow models (--shadows 0), so membership is judged by the loss only",
+        "left out: canary clients (--canaries 0), so ε was not measured",
+        "left out: shadow models (--shadows 0), so membership was tested by the loss only",
     ]
     findings = [row for row in result.summary if row[0] == "words"]
     assert findings[0][1].startswith("AUC of a client's words before others") and "%" not in findings[0][2]
-    assert not any("its update names" in row[1] or "their sum names" in row[1] for row in findings)
+    assert not any("its update reveals" in row[1] or "their sum reveals" in row[1] for row in findings)
     for row in result.summary:
         assert "privacy.unit = 'example' at" not in row[-1] and "'example' or 'group'" not in row[-1]
     assert "more noise than the run's (privacy.unit = 'example'" in result.summary[0][-1]
     left_open = json.loads((tmp_path / "run" / "summary.json").read_text("utf-8"))["privacy"]["seen_by_server"]
-    said = ["Its guarantee does not cover what the server saw beside the noised updates:", ""]
+    said = ["Its guarantee does not cover what the server saw in addition to the noised updates:", ""]
     said += [f"- {line}" for line in left_open]
     assert left_open and "\n".join(said) in (tmp_path / "run" / "audit" / "audit.md").read_text("utf-8")
     assert "noise changes every row" in result.judgement[1] and "--canaries 0 was given" in result.judgement[3]
@@ -315,7 +315,7 @@ def test_what_is_refused(trained, tmp_path, capsys):
     refusal(command(capsys, "audit", unfinished), "is not finished", "train --resume")
     (tmp_path / "export").mkdir()
     (tmp_path / "export" / "export.json").write_text("{}", "utf-8")
-    refusal(command(capsys, "audit", tmp_path / "export"), "outside of its run's folder")
+    refusal(command(capsys, "audit", tmp_path / "export"), "outside its run's folder")
 
 
 def test_a_run_whose_data_are_gone(trained, tmp_path, capsys):

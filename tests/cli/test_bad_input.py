@@ -125,7 +125,7 @@ def partition(text, capsys, tmp_path):
             lambda p: p["clients"].update(extra={"train": [], "test": []}),
             ["client number 5: has no samples; leave the client out"],
         ),
-        (lambda p: p["clients"].pop("d3"), ["sample d3/", "is held by no client", "use the corpus"]),
+        (lambda p: p["clients"].pop("d3"), ["sample d3/", "is not held by any client", "use the corpus"]),
         (lambda p: p["clients"]["d0"]["train"].append("x/1"), ["sample x/1: is not in the corpus"]),
         (
             lambda p: p["clients"]["d0"]["train"].append(p["clients"]["d1"]["train"][0]),
@@ -145,7 +145,7 @@ def test_partition_files_that_do_not_fit(spoil, parts, partition, text, capsys, 
 
 def test_the_synthetic_task_refuses_a_partition(text, partition, capsys, tmp_path):
     recipe = write_recipe(tmp_path / "r.toml", partition={"name": "iid", "num_clients": 2})
-    words = "the synthetic task makes its own clients"
+    words = "the synthetic task generates its own clients"
     refused_without_a_trace(capsys, tmp_path, ["train", recipe, "--out", tmp_path / "run"], words)
     train = ["train", write_recipe(tmp_path / "s.toml"), "--partition", tmp_path / "drawn" / "partition.json"]
     refused_without_a_trace(capsys, tmp_path, [*train, "--out", tmp_path / "run"], words)
@@ -208,7 +208,7 @@ def test_a_pickle_of_vectors_is_read_with_trust_alone(vectors, text, capsys, tmp
             ["compare", "--suite", "flcmc-synthetic", "--seeds", "1;2"],
             ["--seeds 1;2: must be comma-separated integers"],
         ),
-        (["compare", "--suite", "flcmc-synthetic", "--seeds", "1,1"], ["--seeds 1,1: must be different"]),
+        (["compare", "--suite", "flcmc-synthetic", "--seeds", "1,1"], ["--seeds 1,1: must be one or more different"]),
         (["compare", "--suite", "flcmc-synthetic", "--seeds=-1"], ["--seeds -1: must be different and not negative"]),
         (["compare", "--suite", "flcmc-synthetic", "--seeds", "4294967296"], ["--seeds 4294967296: must be from 0"]),
         (["train", "flcmc-shipped-fedpap", "--seed", "4294967296"], ["'seed' must be a whole number from 0 to"]),
@@ -272,7 +272,7 @@ def strangers(tmp_path):
 def test_folders_that_are_taken(finished, strangers, capsys, tmp_path):
     before = contents(finished.run)
     train = ["train", finished.recipe, "--out", finished.run]
-    refusal(command(capsys, *train), f"{finished.run}: holds this run already; continue it with --resume")
+    refusal(command(capsys, *train), f"{finished.run}: already holds this run; continue it with --resume")
     for options in (["--seed", "1"], ["--set", "training.rounds=4"], ["--seed", "1", "--resume"]):
         refusal(command(capsys, *train, *options), f"{finished.run}: holds another run", "give another --out")
     assert contents(finished.run) == before
@@ -287,7 +287,7 @@ def test_folders_that_are_files_or_hold_nothing_to_resume(finished, capsys, tmp_
     train = ["train", finished.recipe, "--out"]
     words = f"{new}: there is no run to resume; leave --resume out"
     refused_without_a_trace(capsys, tmp_path, [*train, new, "--resume"], words)
-    refused_without_a_trace(capsys, tmp_path, [*train, file], f"{file}: is a file; give --out a folder")
+    refused_without_a_trace(capsys, tmp_path, [*train, file], f"{file}: is a file; give a folder as --out")
     refused_without_a_trace(capsys, tmp_path, [*train, file / "run"], f"{file}: is a file, not a folder")
     assert file.read_text() == "text"
 
@@ -295,10 +295,10 @@ def test_folders_that_are_files_or_hold_nothing_to_resume(finished, capsys, tmp_
 def test_what_may_not_be_written_is_named(tmp_path):
     from tff_re.errors import UserError
 
-    with pytest.raises(UserError, match=r"^/x/y: may not be written \(Read-only file system\)$"), writing(tmp_path):
+    with pytest.raises(UserError, match=r"^/x/y: cannot be written \(Read-only file system\)$"), writing(tmp_path):
         raise OSError(30, "Read-only file system", "/x/y")
     with (
-        pytest.raises(UserError, match=r"no room left to write \(Disk quota exceeded\); .*--resume"),
+        pytest.raises(UserError, match=r"the disk is full \(Disk quota exceeded\); .*--resume"),
         writing(tmp_path),
     ):
         raise OSError(122, "Disk quota exceeded")
@@ -313,7 +313,7 @@ def test_two_processes_in_one_folder(finished, capsys):
         [sys.executable, "-c", code, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
         assert other.stdout.readline() == "1\n"
-        words = f"{finished.run}: another process is working in this folder; wait or give another --out"
+        words = f"{finished.run}: another process is using this folder; wait or give another --out"
         for arguments in (
             ["train", finished.recipe, "--out", finished.run, "--resume"],
             ["evaluate", finished.run],
@@ -349,12 +349,12 @@ def test_an_export_that_is_there_already(finished, strangers, capsys, tmp_path):
     out = tmp_path / "export"
     assert command(capsys, "export", finished.run, "--out", out).code == 0
     before = contents(out)
-    refusal(command(capsys, "export", finished.run, "--out", out), f"{out}: holds an export already")
+    refusal(command(capsys, "export", finished.run, "--out", out), f"{out}: already holds an export")
     assert contents(out) == before
     assert command(capsys, "export", finished.run, "--out", out, "--overwrite").code == 0
     for options in ([], ["--overwrite"]):
         typed = command(capsys, "export", finished.run, "--out", strangers, *options)
-        refusal(typed, f"{strangers}: exists and is not an export of this project")
+        refusal(typed, f"{strangers}: exists but is not an export of this project")
     refusal(command(capsys, "predict", out, "发烧"), "the model takes feature vectors, not texts")
 
 
@@ -396,7 +396,7 @@ def test_files_may_not_grow(size, done, undisturbed, capsys, monkeypatch, tmp_pa
         typed = command(capsys, "train", recipe, "--out", out)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    refusal(typed, f"{out}: no room left to write", "free some space, then continue with --resume")
+    refusal(typed, f"{out}: the disk is full", "free some space, then continue with --resume")
     if done is None:
         assert list(out.iterdir()) == []
     else:
@@ -429,7 +429,7 @@ def test_a_full_disk(kilobytes, undisturbed, small_disk, capfd, monkeypatch, tmp
     (small_disk / "filler").write_bytes(bytes(1024 * (1024 - kilobytes)))
     typed = command(capfd, "train", recipe, "--out", out)
     line = refusal(typed, out)  # TensorFlow, which writes the checkpoints, has words of its own for it
-    assert "No space left on device" in line or "no room left to write" in line
+    assert "No space left on device" in line or "the disk is full" in line
     (small_disk / "filler").unlink()
     assert command(capfd, "train", recipe, "--out", out, "--resume").code == 0
     assert_same_run(out, undisturbed)
@@ -450,7 +450,7 @@ def test_no_room_for_temporary_files(capsys, small_disk, tmp_path, monkeypatch):
 # Ends from outside
 
 
-INTERRUPTED = "tff-re: interrupted after round 3, which is kept; continue with --resume\n"
+INTERRUPTED = "tff-re: interrupted after round 3, which is saved; continue with --resume\n"
 
 
 @pytest.mark.parametrize(("end", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])

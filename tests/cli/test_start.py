@@ -30,7 +30,7 @@ def test_training_as_a_user_sees_it(interrupted, tmp_path):
         if interrupted:
             process.wait_for(lambda: rounds_in(out / "metrics.csv") >= 3, "round 3")
         typed = process.end(signal.SIGINT if interrupted else None)
-    interruption = r"tff-re: interrupted after round \d+, which is kept; continue with --resume\n"
+    interruption = r"tff-re: interrupted after round \d+, which is saved; continue with --resume\n"
     assert typed.code == (130 if interrupted else 0) and re.fullmatch(interruption if interrupted else "", typed.err)
     assert (out / "summary.json").exists() != interrupted
     assert not CHATTER.search(typed.out.replace("TensorBoard", "")), typed.out

@@ -83,9 +83,9 @@ def test_the_table_has_the_values_of_the_chosen_rounds(compared, capsys):
     assert "Chosen: in the round with the best dev score." in markdown and "Best: over the rounds" not in markdown
     assert "comparison-precision-recall.png" in markdown
     page = write_page(compared.out).read_text("utf-8")
-    assert "Precision over recall" in page and "of the round with the best dev/auc" in page and HIDDEN not in page
+    assert "Precision-recall curve" in page and "in the round with the best dev/auc" in page and HIDDEN not in page
     page = write_page(compared.out / "runs" / "lazy-mil-seed1").read_text("utf-8")
-    assert "which dev/auc chose on dev" in page and "Precision over recall" in page and HIDDEN not in page
+    assert "selected on dev by dev/auc" in page and "Precision-recall curve" in page and HIDDEN not in page
     text = " ".join(typed.out.split())
     assert "chosen" in text and HIDDEN not in typed.out + markdown
 

@@ -170,7 +170,7 @@ def test_the_command_for_a_pair(runs, capsys):
     assert typed.code == 0 and "h1, /a/visits, t1" in typed.out and "h1, /b/likes, t1" in typed.out
     assert typed.out.count("sentences") == 2
     typed = command(capsys, "cases", runs["mil_one"].folder, "--pair", "h3,t3")  # without a fact
-    refusal(typed, "no training sentence states a fact of h3 and t3; give another --pair")
+    refusal(typed, "no training sentence states a fact about h3 and t3; give another --pair")
     for pair in ("h1", "h1,", "a,b,c"):
         refusal(command(capsys, "cases", runs["mil_one"].folder, "--pair", pair), f"--pair {pair}: must be two ident")
 
@@ -180,7 +180,7 @@ def test_runs_that_do_not_belong_together(runs, runtime, capsys, tmp_path):
     table = {**runs["mil_none"].table, "training": {"rounds": 1, "client_fraction": 0.67}}
     train_table(table, tmp_path / "seed1", runtime, seed=1, details=False)
     typed = command(capsys, "cases", runs["mil_none"].folder, tmp_path / "seed1")
-    refusal(typed, f"{tmp_path / 'seed1'}: its data or its partition are not those of", "use runs of one seed")
+    refusal(typed, f"{tmp_path / 'seed1'}: its data or partition differ from", "use runs with the same seed")
     train_run(tiny("training.rounds=1"), tmp_path / "other", builder=builder(), runtime=runtime, details=False)
     typed = command(capsys, "cases", runs["mil_none"].folder, tmp_path / "other")
     refusal(typed, f"{tmp_path / 'other'}: is a run of synthetic; cases need a run on bags of sentences")
@@ -198,8 +198,11 @@ def test_runs_of_one_name_are_told_apart(runs, tmp_path):
 @pytest.mark.parametrize(
     ("sections", "wanted"),
     [
-        ({"partition": {"name": "iid", "num_clients": 1}}, "no fact has sentences on two platforms"),
-        ({"task": {"train_on": "stated"}}, "a part of its rows (task.train_on); give a run with all of them"),
+        ({"partition": {"name": "iid", "num_clients": 1}}, "no fact has sentences on more than one platform"),
+        (
+            {"task": {"train_on": "stated"}},
+            "a part of its rows (task.train_on); give a run that was trained on all of them",
+        ),
     ],
 )
 def test_runs_without_facts_to_show(sections, wanted, tmp_path):

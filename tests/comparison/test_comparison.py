@@ -128,10 +128,10 @@ def test_a_gain_is_split_into_the_step_size_and_the_rest():
     # Gains 0.2, 0.3 and 0.3: 0.267 with the standard error 1/30; t with two degrees of freedom is 4.303. The control's
     # are all alike: no interval.
     assert sentence.startswith(
-        "method against baseline: +0.267 (+0.123 to +0.410; 3 of 3 seeds better). The control 'control' alone brings "
-        "+0.080 (3 of 3 seeds better), what is method's own beyond it +0.187 (+0.043 to +0.330; 3 of 3 seeds better); "
+        "method against baseline: +0.267 (+0.123 to +0.410; 3 of 3 seeds better). The control 'control' contributes "
+        "+0.080 (3 of 3 seeds better), and method itself +0.187 (+0.043 to +0.330; 3 of 3 seeds better); "
     )
-    assert sentence.endswith("makes 30 % of the gain.")
+    assert sentence.endswith("explains 30 % of the gain.")
 
 
 @pytest.mark.parametrize(
@@ -140,8 +140,8 @@ def test_a_gain_is_split_into_the_step_size_and_the_rest():
         ([0.5], [0.6], [0.7], "there is no gain to explain."),
         ([0.7, 0.8], [0.5, 0.69], [0.6, 0.6], "whether there is a gain to explain is open."),  # within the interval
         ([0.7], [0.5], [0.6], "whether there is a gain to explain is open."),
-        ([0.7, 0.8, 0.7], [0.5, 0.6, 0.51], [0.5, 0.6, 0.5], "the control alone gains nothing."),
-        ([0.7, 0.8, 0.7], [0.5, 0.6, 0.51], [0.8, 0.9, 0.8], "the control alone makes all of the gain."),
+        ([0.7, 0.8, 0.7], [0.5, 0.6, 0.51], [0.5, 0.6, 0.5], "the control explains none of it."),
+        ([0.7, 0.8, 0.7], [0.5, 0.6, 0.51], [0.8, 0.9, 0.8], "the control explains all of the gain."),
     ],
 )
 def test_a_share_of_a_gain_is_between_nothing_and_all(method, baseline, control, end):
@@ -224,7 +224,7 @@ def test_the_command_writes_tables_and_says_what_a_gain_is(compared, capsys, tmp
     assert typed.code == 0 and typed.err == ""
     text = " ".join(typed.out.split())
     assert f"shareable HTML report: report {compared.out}" in text
-    assert f"{METHOD} against {BASELINE}: " in text and f"The control '{CONTROL}' alone brings" in text
+    assert f"{METHOD} against {BASELINE}: " in text and f"The control '{CONTROL}' contributes" in text
     with open(compared.out / "comparison.csv", newline="", encoding="utf-8") as file:
         rows = {row["algorithm"]: row for row in csv.DictReader(file)}
     trivial = rows.pop("trivial: largest class")
@@ -342,24 +342,24 @@ def test_recipes_that_differ_in_more_than_the_algorithm_are_refused(change, sect
         ({"entry": [{"name": "a", "algoritm": {}}], "gain": []}, "unknown key 'entry.algoritm'; did you mean 'algori"),
         ({"entry": [{"name": "a", "set": ["training.round=3"]}], "gain": []}, "entry 'a': unknown key 'training."),
         ({"entry": [{"name": "a", "algorithm": {"name": "fedpab"}}], "gain": []}, "there is no algorithm 'fedpab'"),
-        ({"recipe": None}, "entry 'FedAvgS' has no recipe, and neither has the suite"),
+        ({"recipe": None}, "neither the entry 'FedAvgS' nor the suite has a recipe"),
         ({"recipe": "flcmc-synthetc-fedpap"}, "there is no recipe 'flcmc-synthetc-fedpap'; did you mean"),
         ({"titel": "x"}, "unknown key 'titel'; did you mean 'title'?"),
         ({"metrics": ["test/acuracy"]}, "metrics: there is no metric 'test/acuracy'; did you mean 'test/accuracy'?"),
-        ({"metrics": []}, "'metrics' must be at least one"),
+        ({"metrics": []}, "'metrics' must have at least one"),
         ({"targets": {"test/f2": 0.5}}, "[targets]: there is no metric 'test/f2'; did you mean 'test/f1'?"),
         ({"choose_by": "dev/ff1"}, "choose_by: there is no metric 'dev/ff1'; did you mean 'dev/f1'?"),
         ({"choose_by": "test/f1"}, "choose_by must be a metric of the dev split, e.g. dev/f1; got test/f1"),
         ({"entry": [{"name": "a", "published": {"test/acc": 1}}], "gain": []}, "entry 'a': published: there is no met"),
         ({"claim": [{**CLAIM, "method": "FedPAQ"}]}, "there is no entry 'FedPAQ'; did you mean 'FedPAP'?"),
         ({"claim": [{**CLAIM, "metric": "test/loss"}]}, "metric must be one of the suite's; "),
-        ({"claim": [{**CLAIM, "baseline": METHOD}]}, "must be two entries of one group"),
+        ({"claim": [{**CLAIM, "baseline": METHOD}]}, "must be two entries of the same group"),
         ({"claim": [{**CLAIM, "published": 4.7}]}, "in the metric's own unit, e.g. 0.047 for 4.7 points; got 4.7"),
         ({"claim": [{**CLAIM, "published": 0.0}]}, "in the metric's own unit"),
-        ({"entry": [{"name": "a", "tried": "a\x1b"}], "gain": []}, "holds a control character"),
-        ({"metrics": ["clients/counted"]}, "[[gain]] is of the first metric, which must be of test, train or local"),
-        ({"seeds": []}, "'seeds' must be different whole numbers"),
-        ({"seeds": [0, 0]}, "'seeds' must be different whole numbers"),
+        ({"entry": [{"name": "a", "tried": "a\x1b"}], "gain": []}, "has a control character"),
+        ({"metrics": ["clients/counted"]}, "[[gain]] uses the first metric, which must be of test, train or local"),
+        ({"seeds": []}, "'seeds' must be one or more different whole numbers"),
+        ({"seeds": [0, 0]}, "'seeds' must be one or more different whole numbers"),
         ({"seeds": [0, 2**32]}, "'seeds' must be whole numbers from 0 to 2^32 - 1"),
         ({"seeds": [-1]}, "'seeds' must be whole numbers from 0"),
         (
@@ -367,12 +367,12 @@ def test_recipes_that_differ_in_more_than_the_algorithm_are_refused(change, sect
             "'方法 一' and '方法-一' would share a folder",
         ),
         ({"entry": [{"name": "!?"}], "gain": []}, "'!?' has no letter or digit"),
-        ({"entry": [{"name": "../../etc"}], "gain": []}, "'../../etc' holds a path's separator; leave it out"),
-        ({"entry": [{"name": "a", "group": "b\\c"}], "gain": []}, "holds a path's separator; leave it out"),
+        ({"entry": [{"name": "../../etc"}], "gain": []}, "'../../etc' has a path separator; remove it"),
+        ({"entry": [{"name": "a", "group": "b\\c"}], "gain": []}, "has a path separator; remove it"),
         ({"entry": [{"name": "a" * 151}], "gain": []}, "is longer than 150 bytes"),
         ({"entry": [{"name": "a", "group": "b" * 151}], "gain": []}, "is longer than 150 bytes"),
-        ({"entry": [{"name": "a\x1b[2J"}], "gain": []}, "holds a control character"),
-        ({"title": "a\nb"}, "holds a control character"),
+        ({"entry": [{"name": "a\x1b[2J"}], "gain": []}, "has a control character"),
+        ({"title": "a\nb"}, "has a control character"),
         # Metrics that there are, but not of this task.
         ({"metrics": ["test/micro_f1"]}, "metrics: the runs of fedavgs have no metric 'test/micro_f1'; did you"),
         ({"targets": {"test/auc": 0.5}}, "targets: the runs of fedavgs have no metric 'test/auc'; "),
@@ -507,7 +507,7 @@ def test_final_values_are_drawn_over_a_setting(tmp_path, monkeypatch):
     assert "over epsilon](comparison-test-accuracy-over.png)" in (tmp_path / "comparison.md").read_text("utf-8")
     page = write_page(tmp_path).read_text("utf-8")
     assert "test/accuracy, final, over epsilon; shaded: 95 % interval" in page
-    assert "The folders of the runs are not there" in page
+    assert "The run folders are missing" in page
 
 
 def test_a_published_gain_is_denied_only_where_the_interval_excludes_it(tmp_path):

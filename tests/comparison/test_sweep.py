@@ -161,7 +161,7 @@ def test_means_over_seeds_decide(values, best, edges, tmp_path):
     assert tuned.setting is settings[best] and tuned.tried == 3 and tuned.edges == edges
     assert tuned.equals == (values[1] == (0.5, 0.3) and values[0] == (0.4, 0.4))
     said = sentences(sweep, {"A": {0: SimpleNamespace(tuned=tuned)}})[0]
-    assert ("1 of the others came out the same on dev" in said) == bool(tuned.equals)
+    assert ("1 of the others scored the same on dev" in said) == bool(tuned.equals)
 
 
 @pytest.mark.parametrize(
@@ -267,12 +267,12 @@ def test_a_grid_a_list_and_a_budget():
 @pytest.mark.parametrize(
     ("table", "changes", "wanted"),
     [
-        ({RATE: [1]}, {}, "'sweep.seeds' must be different whole numbers"),
-        ({"seeds": [0], RATE: [1]}, {}, "seed 0 is of the table and of the sweep"),
-        ({"seeds": [5], RATE: [1]}, {"choose_by": None}, "[sweep] chooses on dev: give the recipe a table [choice]"),
-        ({"seeds": [5], "choose_by": "test/loss", RATE: [1]}, {}, "[sweep] chooses on dev"),
+        ({RATE: [1]}, {}, "'sweep.seeds' must be one or more different whole numbers"),
+        ({"seeds": [0], RATE: [1]}, {}, "seed 0 is in 'seeds' and in 'sweep.seeds'"),
+        ({"seeds": [5], RATE: [1]}, {"choose_by": None}, "[sweep] selects on dev; add [choice] to the recipe"),
+        ({"seeds": [5], "choose_by": "test/loss", RATE: [1]}, {}, "[sweep] selects on dev"),
         ({"seeds": [5], "choose_by": "dev/los", RATE: [1]}, {}, "there is no metric 'dev/los'"),
-        ({"seeds": [5]}, {}, "[sweep]: names no key"),
+        ({"seeds": [5]}, {}, "[sweep]: has no key"),
         ({"seeds": [5], RATE: 1}, {}, f"'{RATE}' must be a list of different values"),
         ({"seeds": [5], RATE: [1, 1]}, {}, f"'{RATE}' must be a list of different values"),
         ({"seeds": [5], "task.test_share": [0.1]}, {}, "'task.test_share' cannot be swept"),
@@ -281,11 +281,11 @@ def test_a_grid_a_list_and_a_budget():
         (
             {"seeds": [5], RATE: [1]},
             {"axes_by_entry": {"A": None, "B": {RATE: [1, 2]}}},
-            "'B' would be tuned over 2 settings and",
+            "'B' would be tuned over 2 settings but",
         ),
         ({"seeds": [5], RATE: [1], "extend": 1}, {}, "'sweep.extend' must be true or false, got 1"),
         ({"seeds": [5], RATE: [1], "budget": 2}, {}, "[sweep]: has 1 settings, fewer than sweep.budget = 2"),
-        ({}, {"axes_by_entry": {"A": {RATE: [1]}}}, "entry 'A' has a sweep, and the suite has no [sweep]"),
+        ({}, {"axes_by_entry": {"A": {RATE: [1]}}}, "entry 'A' has a sweep, but the suite has no [sweep]"),
     ],
 )
 def test_sweeps_that_cannot_be(table, changes, wanted):
@@ -329,7 +329,7 @@ def test_options_of_the_command(capsys, tmp_path):
 def test_a_sweep_of_too_many_settings_is_refused_at_once(axes, tmp_path):
     path = suite_file(tmp_path, sweep={"seeds": [100], "choose_by": "dev/loss", **axes})
     began = time.monotonic()
-    with pytest.raises(UserError, match=r"\[sweep\]: has \d+ settings, and at most 1000 are tried; give fewer values"):
+    with pytest.raises(UserError, match=r"\[sweep\]: has \d+ settings, more than the limit of 1000; give fewer values"):
         load_suite(str(path))
     assert time.monotonic() - began < 20  # most of it reads the file
 

@@ -203,7 +203,7 @@ def test_room_is_what_the_best_pooled_or_oracle_row_has_on_the_baseline():
     heading = lines[0].split(" | ")
     assert [line.split(" | ")[heading.index("room")] for line in lines[2:9]] == ["–", "+4.00", *["–"] * 5]
     assert lines[-1].endswith(
-        "pooled: not tuned, and neither were the methods. kB: thousands of bytes per client and round, uncompressed."
+        "pooled: not tuned, like the methods. kB: thousands of bytes per client and round, uncompressed."
     )
     tuned = [replace(r, tried="6 on dev") if r.role == "federated" else r for r in rows]
     assert "pooled: not tuned like the methods." in comparison_markdown(replace(table, rows=tuned))

@@ -201,10 +201,10 @@ def test_values_that_are_not_finite_or_never_reached_are_kept(tmp_path):
 @pytest.mark.parametrize(
     ("name", "change", "wanted"),
     [
-        ("values.csv", None, "values.csv: is not there; give a folder that `compare` wrote"),
-        ("values.json", None, "values.json: is not there"),
-        ("values.json", lambda text: "{", "values.json: is damaged (no JSON)"),
-        ("values.json", lambda text: json.dumps({"format": 0}), "values.json: is of another version"),
+        ("values.csv", None, "values.csv: is missing; give a folder that `compare` wrote"),
+        ("values.json", None, "values.json: is missing"),
+        ("values.json", lambda text: "{", "values.json: is damaged (not JSON)"),
+        ("values.json", lambda text: json.dumps({"format": 0}), "values.json: was written by another version"),
         ("values.csv", lambda text: text.replace("seed", "sed", 1), "values.csv, line 1: must be group,entry,"),
         ("values.csv", lambda text: text.replace(",0,test/f1", ",zero,test/f1", 1), "values.csv, line 2: is malformed"),
         ("values.csv", lambda text: text + "a,b\n", "is malformed; run its `compare` again with --resume"),

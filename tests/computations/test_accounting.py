@@ -115,7 +115,7 @@ def test_it_grows_with_the_rounds(sampling, drawn):
     spent = [counted.epsilon(done) for done in range(31)]
     assert spent[0] == 0 and all(a < b for a, b in itertools.pairwise(spent))
     assert spent == [counted.epsilon(done) for done in range(31)]
-    with pytest.raises(ValueError, match="rounds are counted"):
+    with pytest.raises(ValueError, match="counts rounds"):
         counted.epsilon_of({"a": 1})
 
 

@@ -175,7 +175,7 @@ def test_attention_with_a_constant_in_place_of_the_largest_norm(granularity, bou
         for name in "ab":
             np.testing.assert_allclose(result[name], softmax[name], rtol=1e-5)
     assert not [call for call in uploads_of(plain.with_bound(bound)) if call != "federated_aggregate"]
-    with pytest.raises(ValueError, match="a bound on norms"):
+    with pytest.raises(ValueError, match="a bound on the norms"):
         AttentionFactory(weighted=True, bound=1.0)
 
 
@@ -445,14 +445,14 @@ def test_what_does_not_go_together_is_refused():
         with pytest.raises(CompositionError, match=match):
             with_aggregation(build(name, **options_of), options, clients=10)
 
-    refused("feded", TOP, "'top_k' sends later what it leaves out")
+    refused("feded", TOP, "'top_k' sends the left-out numbers in later rounds")
     refused("feded", EIGHT_BITS, "set algorithm.uploads = 'float32'", uploads="label")
     small = AggregationOptions(secure="simulated", secure_bits=16, secure_modulus_bits=19)
     refused("fedavg", small, r"secure_modulus_bits is 19, but the sum of 10 clients' numbers of 16 bits needs 20")
     refused("fednova", EIGHT_BITS, "NormalisedMeanFactory has no sums that could be replaced")
     refused(
-        "fedpap", attrs.evolve(WORDS, secure="masks"), "attention takes the largest norm .* set aggregation.secure_norm"
+        "fedpap", attrs.evolve(WORDS, secure="masks"), "attention needs the largest norm .* set aggregation.secure_norm"
     )
-    refused("fedavg", attrs.evolve(WORDS, secure_norm=1.0), "secure_norm is a constant of attention")
+    refused("fedavg", attrs.evolve(WORDS, secure_norm=1.0), "secure_norm is for attention")
     with pytest.raises(CompositionError, match="MeanFactory has no sums that could be replaced"):
         with_replaced_sums(tff.aggregators.MeanFactory(), WORDS, clients=2)

@@ -195,7 +195,7 @@ def test_the_reason_why_noise_does_not_cover_a_part_is_the_parts_own():
     settings = {"optimizer": SGD(0.1), "training": LocalTraining()}
     work = build_local_training(model_of(False), objective=Renamed(2), **settings)
     algorithm = recompose(build("scaffold"), client_work=work)
-    with pytest.raises(CompositionError, match="SCAFFOLD's control variates leave beside"):
+    with pytest.raises(CompositionError, match="SCAFFOLD's clients send control variates"):
         privatised(algorithm, PrivacyOptions(noise_multiplier=1.0), expected_clients=2, noise_multiplier=1.0)
 
 

@@ -452,7 +452,7 @@ EXAMPLE, GROUP = ExamplePrivacy(1.0, 1.0), ExamplePrivacy(1.0, 1.0, unit="group"
         (MajorClassifierContrast(linear_model(3, 3)), EXAMPLE, "MajorClassifierContrast sends values in addition"),
         (RestrictedSoftmax(), EXAMPLE, "RestrictedSoftmax reads the client's number of examples of each class"),
         (CalibratedLogits(), GROUP, "CalibratedLogits reads the client's number of examples of each class"),
-        (AtLeastOne(), EXAMPLE, "one loss for all sentences of a bag; protect bags, with the unit 'group'"),
+        (AtLeastOne(), EXAMPLE, "one loss for all sentences of a bag; protect whole bags with the unit 'group'"),
         (AtLeastOne(), GROUP, "no array 'triple'"),
         (CrossEntropy(), GROUP, "no array 'group'"),
     ],

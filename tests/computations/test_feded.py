@@ -197,7 +197,7 @@ def test_without_the_divergence_the_server_learns_from_its_labels_alone(model):
 
 def test_without_examples_at_the_server_there_is_nothing_to_build(model):
     entry = algorithms.find("feded")
-    with pytest.raises(CompositionError, match="the server holds no examples"):
+    with pytest.raises(CompositionError, match="num_server_examples is not set"):
         entry.build(model, entry.options())
 
 

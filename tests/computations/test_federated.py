@@ -46,8 +46,8 @@ def test_the_stack_is_the_forced_one_or_the_one_that_is_installed(forced, instal
         (
             None,
             ["tff", "language"],
-            "tensorflow_federated and federated_language are both installed; uninstall one, or set TFF_RE_STACK to "
-            "tff or language",
+            "tensorflow_federated and federated_language are both installed; uninstall one of them, or set "
+            "TFF_RE_STACK to tff or language",
         ),
     ],
 )

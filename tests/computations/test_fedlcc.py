@@ -275,7 +275,7 @@ def test_an_example_that_no_step_had_keeps_its_contexts():
 def test_contexts_of_steps_are_refused_where_examples_are_private():
     chosen = algorithms.find("fedlcc")
     privacy = ExamplePrivacy(clip=1.0, noise_multiplier=1.0)
-    with pytest.raises(CompositionError, match="keeps what steps computed of their batches"):
+    with pytest.raises(CompositionError, match="keeps what steps computed from their batches"):
         build_local_training(
             pairs_model(),
             objective=LocalizedContextContrast(remembers=True),

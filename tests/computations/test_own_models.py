@@ -123,7 +123,7 @@ def test_work_that_drops_an_output_is_refused():
 
 
 @pytest.mark.parametrize("change", [trained_alone, with_local_heads])
-@pytest.mark.parametrize(("name", "reason"), [("scaffold", "keep a state"), ("feded", "server's examples")])
+@pytest.mark.parametrize(("name", "reason"), [("scaffold", "keep their own state"), ("feded", "server's examples")])
 def test_algorithms_whose_clients_do_more_are_refused(name, reason, change):
     registered = algorithms.find(name)
     more = {"num_clients": 3} if name == "scaffold" else {"num_server_examples": 4}
@@ -132,7 +132,7 @@ def test_algorithms_whose_clients_do_more_are_refused(name, reason, change):
 
 
 def test_a_model_of_a_classifier_alone_shares_nothing():
-    with pytest.raises(CompositionError, match="is only its classifier"):
+    with pytest.raises(CompositionError, match="consists only of its classifier"):
         with_local_heads(built(model=linear_model(3, 3)))
 
 

@@ -140,7 +140,7 @@ def test_nobody_but_the_noise_sees_who_was_clipped():
 
 
 def test_attention_has_no_tree():
-    with pytest.raises(ValueError, match="its own normaliser"):
+    with pytest.raises(ValueError, match="its that round's normaliser"):
         PrivateAttentionFactory(noise(1.0, tree=True))
     with pytest.raises(ValueError, match="granularity"):
         PrivateAttentionFactory(noise(1.0), "tensor")
@@ -203,10 +203,10 @@ def test_without_a_seed_no_step_is_made():
     "name, needed",
     [
         ("scaffold", "control variates.*one noisy sum"),
-        ("fedcmc", "classifier vectors.*a private choice"),
-        ("lazy_mil", "Lazy MIL's scores.*a private choice for every triple"),
+        ("fedcmc", "classifier vector.*must be chosen privately"),
+        ("lazy_mil", "Lazy MIL sends.*every triple needs a private choice"),
         ("lazy_mil_alias", "copies clients' sentences"),
-        ("feded", "FedED.*a bound on a client's predictions"),
+        ("feded", "FedED.*a client's predictions need a common bound"),
     ],
 )
 def test_what_is_not_covered_is_named(name, needed):
@@ -217,8 +217,8 @@ def test_what_is_not_covered_is_named(name, needed):
 @pytest.mark.parametrize(
     "name, options, reason",
     [
-        ("fedpa", {"mechanism": "tree"}, "own normaliser"),
-        ("fedavg", {"mechanism": "tree", "clip_quantile": 0.5}, "one bound"),
+        ("fedpa", {"mechanism": "tree"}, "that round's normaliser"),
+        ("fedavg", {"mechanism": "tree", "clip_quantile": 0.5}, "the same bound"),
         ("fedavg", {"mechanism": "tree", "noise_seed": "system"}, "resumed run"),
         ("fedavg", {"normaliser": 1.0}, "is only for attention"),
         ("fedavg", {"unit": "example"}, "local training"),

@@ -92,7 +92,7 @@ def test_the_page_says_whose_examples_can_be_hidden(row):
         with contextlib.nullcontext() if of_examples else refused:
             assert protecting(name).client_work.example_privacy.unit == unit_of(name)
     for name in set(names) & set(IN_BAGS):
-        with pytest.raises(CompositionError, match="protect bags"):
+        with pytest.raises(CompositionError, match="protect whole bags"):
             protecting(name, unit="example")
 
 
@@ -136,7 +136,7 @@ def test_training_metrics_are_said_to_leave():
     algorithm = protecting("fedavg", training_metrics=True)
     assert algorithm.client_work.has_metrics and len(uploads(algorithm.client_work.next)) == 1
     require_only_updates(algorithm, PrivacyOptions(unit="example", training_metrics=True))
-    with pytest.raises(CompositionError, match="statistics of the training would leave without noise"):
+    with pytest.raises(CompositionError, match="statistics of the training would be sent without noise"):
         require_only_updates(algorithm, PrivacyOptions(unit="example"))
 
 

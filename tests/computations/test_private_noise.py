@@ -93,7 +93,7 @@ def test_sums_of_rounds_have_the_noise_of_the_nodes_that_make_them_up():
 
 
 def test_a_tree_needs_one_bound():
-    with pytest.raises(ValueError, match="one bound for all rounds"):
+    with pytest.raises(ValueError, match="the same bound in all rounds"):
         noise(tree=True, quantile=0.5)
 
 

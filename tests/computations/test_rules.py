@@ -128,7 +128,7 @@ def test_every_other_algorithm_takes_a_rule(name):
                 with_aggregation(build(name), aggregation_options()(**refused), clients=2)
         return
     if name == "fedavg_server_pass":
-        with pytest.raises(CompositionError, match="the server's examples serve another purpose"):
+        with pytest.raises(CompositionError, match="already uses the server's examples for another purpose"):
             with_aggregation(build(name), aggregation_options()(rule="fltrust"), clients=2)
         options.remove({"rule": "fltrust"})
     chosen = options[NAMES.index(name) % len(options)]
@@ -232,10 +232,10 @@ UPDATE = tff.types.to_type([tff.TensorType(np.float32, [1000])])
 @pytest.mark.parametrize(
     ("options", "expected", "max_clients", "message"),
     [
-        ({"rule": "krum", "krum_bad": 3}, 8, 8, "krum_bad = 3 needs 9 clients a round, and 8 take part"),
+        ({"rule": "krum", "krum_bad": 3}, 8, 8, "krum_bad = 3 needs 9 clients per round, but 8 take part"),
         ({"rule": "krum", "krum_bad": 3, "krum_chosen": 5}, 9, 9, "krum_chosen is 5, .* 4 can be chosen"),
-        ({"rule": "trimmed_mean", "trimmed_share": 0.09}, 10, 10, "trimmed_share = 0.09 of 10 .* leaves out nobody"),
-        ({"rule": "median"}, 10, 25, "aggregation.rule = 'median' collects .* 25 clients need some 2 MB"),
+        ({"rule": "trimmed_mean", "trimmed_share": 0.09}, 10, 10, "trimmed_share = 0.09 of 10 .* leaves out no client"),
+        ({"rule": "median"}, 10, 25, "aggregation.rule = 'median' collects .* 25 clients need about 2 MB"),
     ],
 )
 def test_rounds_that_a_rule_cannot_work_on(options, expected, max_clients, message):

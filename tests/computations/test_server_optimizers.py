@@ -132,7 +132,7 @@ def test_noise_on_the_clients_sum():
     [
         ("feded", "FedED's server distils predictions instead"),
         ("fedavg_server_pass", "this server trains on its own examples"),
-        ("feddyn", "as FedDyn's, has a step of its own"),
+        ("feddyn", "has its own step, like FedDyn's"),
     ],
 )
 def test_servers_that_take_no_step_are_refused_by_name(name, reason):
@@ -144,7 +144,7 @@ def test_options_of_the_step_that_it_replaces_are_refused():
     """fedpap's own default step is 1.2."""
     kind = algorithms.find("fedpap").options
     for options, key in ((kind(server_step=9.0), "server_step, which is 9; .* 1.2"), (kind(noise_scale=0.1), "noise_")):
-        with pytest.raises(CompositionError, match=f"takes the place of algorithm.{key}"):
+        with pytest.raises(CompositionError, match=f"replaces algorithm.{key}"):
             with_server_optimizer(build("fedpap"), ADAGRAD, options)
 
 

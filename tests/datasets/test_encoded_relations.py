@@ -97,7 +97,7 @@ def test_a_partition_of_another_corpus_is_refused():
     encoding = encoding_of(train, test)
     for wrong, expected in (
         (test, "sample train-0: is not in the corpus, nor are 5 others"),
-        ((train, test), "sample test-0: is held by no client, nor are 3 others"),
+        ((train, test), "sample test-0: is not held by any client, nor are 3 others"),
     ):
         assert refused(encode_relations, wrong, partition, encoding).startswith(expected)
     assert "sample train-0: is not in the corpus" in refused(training_texts, partition, test)

@@ -18,7 +18,7 @@ def test_pooling_and_sizes():
     server = FederatedExamples(federated.clients, ("n", "p"), examples(0, 0)).server
     assert server["y"].tolist() == [0, 0]
     wide = examples(0, x=np.zeros((1, 3), np.float32))
-    assert "its arrays differ" in refused(FederatedExamples, federated.clients, ("n", "p"), wide)
+    assert "its arrays have a different" in refused(FederatedExamples, federated.clients, ("n", "p"), wide)
     assert "the server: has no examples" in refused(FederatedExamples, federated.clients, ("n", "p"), examples())
 
 
@@ -31,15 +31,15 @@ NAN = np.array([[0, np.nan]], np.float32)
         ([], "there are no clients; give at least one client examples"),
         ([("a", examples(), examples())], "client a: has no examples; leave the client out"),
         ([("a", examples(0), examples(0, x=NAN))], 'client a, test: "x" holds NaN or infinity; repair or remove'),
-        ([("a", examples(0), examples(2))], "client a, test: a label lies outside of the 2 classes; use 0 to 1"),
-        ([("a", examples(-1), examples())], "client a, train: a label lies outside of the 2 classes; use 0 to 1"),
+        ([("a", examples(0), examples(2))], "client a, test: a label is outside the 2 classes; use 0 to 1"),
+        ([("a", examples(-1), examples())], "client a, train: a label is outside the 2 classes; use 0 to 1"),
         ([("a", {"x": NAN}, examples())], 'client a, train: has no labels "y"; add an int32 array "y"'),
         ([("a", {"y": np.zeros(1)}, examples())], "client a, train: its labels are not int32 [n]; convert them"),
-        ([("a", examples(0, 1, x=NAN[:0]), examples())], 'client a, train: "x" has another length than the labels'),
+        ([("a", examples(0, 1, x=NAN[:0]), examples())], 'client a, train: "x" and the labels have different lengths'),
         ([("a", examples(0), examples()), ("a", examples(0), examples())], "client a: duplicate id; give every"),
         (
             [("a", examples(0), examples()), ("b", examples(0, x=np.zeros((1, 3), np.float32)), examples())],
-            "client b, train: its arrays differ from the others' in name, dtype or shape; encode all clients alike",
+            "client b, train: its arrays have a different name, dtype or shape from the other clients'; encode all",
         ),
     ],
 )

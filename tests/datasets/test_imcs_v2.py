@@ -58,7 +58,7 @@ def test_malformed_dialogues(path, value, expected):
 
 
 UNKNOWN_TYPE = "unknown symptom type; use 0 (absent), 1 (present) or 2 (unclear)"
-UNKNOWN_ACT = "its dialogue act is none of the 16 IMCS intents; use the names of the release"
+UNKNOWN_ACT = "its dialogue act is not one of the 16 IMCS intents; use the names of the release"
 NO_ID = '"sentence_id" is not an id; make it a string that is not empty'
 
 

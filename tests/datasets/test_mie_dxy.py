@@ -86,7 +86,7 @@ def test_consultations(tmp_path):
 def test_a_disease_that_training_never_saw(tmp_path):
     read = dxy.read_consultations(lines(tmp_path / "a.jsonl", consultation("5"), consultation("6", "小儿腹泻")))
     assert refused(dxy.self_reports, read, ("肺炎",), path="dev.jsonl") == (
-        "dev.jsonl: consultation 6: its disease is none of the training split's classes; "
+        "dev.jsonl: consultation 6: its disease is not one of the training split's classes; "
         "train on data with this disease, or remove the consultation"
     )
 

@@ -333,7 +333,7 @@ def test_official_clients_of_one_side_are_kept_and_noted():
         (lambda v: v["clients"]["d1"].update(train=["s0"]), "sample s0: is held by two clients; give every sample"),
         (lambda v: v["clients"]["d1"].update(test=["s1"]), "sample s1: is held twice by one client; give every sample"),
         (lambda v: v["clients"]["d1"].update(train=["s9"]), "sample s9: is not in the corpus; use the corpus and the"),
-        (lambda v: v["clients"].pop("d1"), "sample s1: is held by no client; use the corpus and the label choice"),
+        (lambda v: v["clients"].pop("d1"), "sample s1: is not held by any client; use the corpus and the label choice"),
         (lambda v: v.update(server=["s1"]), "sample s1: is held by the server and a client; give every"),
         (lambda v: v.update(server=["s9", "s9"]), "the server holds a sample twice"),
         (lambda v: v.update(server=["s9"]), "sample s9: is not in the corpus"),
@@ -376,7 +376,7 @@ def test_no_client_has_what_the_server_has(labels, share, seed, stratified):
         partition = build_partition(samples, Dirichlet(3, 1.0), **options)
     except DataError as error:
         chosen_all = {c for c in labels if labels.count(c) > 1} if stratified else set()
-        assert "the server's examples have none of class" in str(error) and chosen_all != set(labels)
+        assert "the server has no example of class" in str(error) and chosen_all != set(labels)
         return
     at_clients = [i for c in partition.clients.values() for i in c.train + c.test]
     assert sorted([*at_clients, *partition.server]) == sorted(s.sample_id for s in samples.samples)
@@ -406,10 +406,10 @@ def test_stratified_classes_are_in_proportion(sizes, share, seed):
 @pytest.mark.parametrize(
     ("labels", "options", "complaint"),
     [
-        ([0], {}, "need two training samples"),
+        ([0], {}, "need at least two training samples"),
         *(([0, 1, 0], {"share": share}, "the test share is not") for share in (-0.1, 1.0, True, "0.2")),
-        ([0] * 30 + [1], {"stratified": True}, 'none of class "rare"; leave the class out'),
-        ([0] * 300 + [1] * 2, {}, 'none of class "rare"; set server_stratified = true'),
+        ([0] * 30 + [1], {"stratified": True}, 'no example of class "rare"; leave the class out'),
+        ([0] * 300 + [1] * 2, {}, 'no example of class "rare"; set server_stratified = true'),
     ],
 )
 def test_what_the_server_cannot_have(labels, options, complaint):

@@ -79,7 +79,7 @@ def test_vocabulary_order_and_thresholds():
 
 def test_vocabularies_refuse_what_is_no_word():
     for words in (("a", "a"), ("",), ("[UNK]",), (3,)):
-        with pytest.raises(DataError, match=r"word with id [23]: is no word, a reserved word or a duplicate"):
+        with pytest.raises(DataError, match=r"word with id [23]: is not a string, is reserved, or is a duplicate"):
             Vocabulary(words)
 
 
@@ -155,7 +155,7 @@ def test_a_pickle_is_not_read_without_trust(tmp_path):
     path = tmp_path / "vectors.kv"
     path.write_bytes(pickle.dumps(Bomb()))
     assert refused(load_word_vectors, path) == (
-        f"{path}: is a pickle (gensim's own format), which can run any code when it is read; "
+        f"{path}: is a pickle (gensim's own format), which can run any code when it is loaded; "
         "convert it to word2vec's format, or pass --trust if you know where it comes from"
     )
     assert not os.path.exists(Bomb.target)
@@ -260,7 +260,7 @@ def test_components_that_no_vectors_have(tmp_path, scale, binary):
     path = tmp_path / "vectors"
     values = (np.ones((2, 3)) * scale).astype(np.float32)
     WordVectors(("a", "b"), values, "test").save(path, binary=binary)
-    with pytest.raises(DataError, match=f"^{path}: its largest component is .*, which no word vectors have; the file"):
+    with pytest.raises(DataError, match=f"^{path}: its largest component is .*, too large for word vectors; the file"):
         load_word_vectors(path)
 
 

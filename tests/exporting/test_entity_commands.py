@@ -100,7 +100,7 @@ def test_forms_that_hold_the_text(capsys, export, notes, tmp_path, form):
         assert [(span.start, span.end) for span in spans] == expected
         assert [found[record["id"]].text[a:b] for a, b in expected] == [record["text"][a:b] for a, b in expected]
     if form == "brat":
-        refusal(command(capsys, *arguments, "--show-text"), "is there already; name a new folder")
+        refusal(command(capsys, *arguments, "--show-text"), "already exists; name a new folder")
         refusal(command(capsys, *arguments[:-2], "--show-text"), "--format brat writes a folder; name it with --out")
     else:
         printed = command(capsys, *arguments[:-2], "--show-text")

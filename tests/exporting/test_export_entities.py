@@ -387,9 +387,9 @@ def test_types_of_the_file_and_of_the_model(tmp_path):
     )
     score = left_out.score(tmp_path / "foreign.jsonl")
     assert score.labels == ("drug",) and "1 entities of other types left out" in score.notes
-    with pytest.raises(UserError, match="does not say what data set"):
+    with pytest.raises(UserError, match="does not say which data set"):
         predictor_of(by_words).score(tmp_path / "foreign.txt")
-    with pytest.raises(UserError, match="the model takes texts, the data set 'shipped' has others"):
+    with pytest.raises(UserError, match="the model takes texts, which the data set 'shipped' does not have"):
         predictor.score(tmp_path / "foreign.jsonl", "shipped")
     with pytest.raises(UserError, match="has no label choices"):
         predictor.score(tmp_path / "foreign.jsonl", "entities", "other")
@@ -447,10 +447,10 @@ def test_what_does_not_fit_is_refused(tmp_path):
     refused("a model of entities needs its encoding", encoding=None)
     refused("a model of entities needs its encoding", encoding=arguments(PIECES)["encoding"])
     size = inputs.vocabulary_size
-    refused("not the model's", inputs=TaggedTokenInput(size + 1, LENGTH, ENTITY_TYPES, "BIO"))
-    refused("not the model's", inputs=TaggedTokenInput(size, LENGTH + 1, ENTITY_TYPES, "BIO"))
-    refused("not the model's", inputs=TaggedTokenInput(size, LENGTH, ENTITY_TYPES, "BIOES"))
-    refused("not the model's", inputs=TaggedTokenInput(size, LENGTH, ENTITY_TYPES[::-1], "BIO"))
+    refused("does not fit the model", inputs=TaggedTokenInput(size + 1, LENGTH, ENTITY_TYPES, "BIO"))
+    refused("does not fit the model", inputs=TaggedTokenInput(size, LENGTH + 1, ENTITY_TYPES, "BIO"))
+    refused("does not fit the model", inputs=TaggedTokenInput(size, LENGTH, ENTITY_TYPES, "BIOES"))
+    refused("does not fit the model", inputs=TaggedTokenInput(size, LENGTH, ENTITY_TYPES[::-1], "BIO"))
     refused("TFLite takes one text of a fixed size .* leave --tflite out", tflite=True)
     refused("this tagger model has no encoder for transformers", huggingface=True)
     assert encoding.text_encoding.max_length == LENGTH
@@ -477,7 +477,7 @@ def test_another_encoding_than_the_graphs_is_found(tmp_path, monkeypatch):
         return arrays, np.where(offsets > 0, offsets + 1, offsets)
 
     monkeypatch.setattr(encoding, "encode_texts", moved)
-    with pytest.raises(ExportError, match="encodes a probe text otherwise"):
+    with pytest.raises(ExportError, match="encodes a probe text differently"):
         export_model(tmp_path / "export", **arguments(CHARACTERS), formats="saved_model")
     assert list(tmp_path.iterdir()) == []
 

@@ -132,7 +132,7 @@ def test_smaller_forms_stand_beside_with_size_and_accuracy():
     assert {weight.dtype for weight in half.weights} == {tf.float16} and len(half.weights) >= 3
     half = load_export(folder, "saved_model_float16")
     np.testing.assert_allclose(half.probabilities(MENTIONS), trained_probabilities(BLIND), atol=1e-2)
-    with pytest.raises(PredictionError, match=r"saved_model_float16: is not there; export the model with it"):
+    with pytest.raises(PredictionError, match=r"saved_model_float16: is missing; export the model in this form"):
         load_export(export_of(PIECES), "saved_model_float16")
 
 
@@ -147,7 +147,7 @@ def test_smaller_forms_of_the_other_models(kind, tmp_path):
 def test_one_format_alone(tmp_path):
     folder = export_model(tmp_path / "a", **arguments("words"), formats="keras")
     assert not (folder / "saved_model").exists() and "serving_default" not in (folder / "README.md").read_text("utf-8")
-    with pytest.raises(PredictionError, match="saved_model: is not there; export the model with it"):
+    with pytest.raises(PredictionError, match="saved_model: is missing; export the model in this form"):
         load_export(folder)
     folder = export_of("words")
     assert not (folder / "model.keras").exists() and "Keras" not in (folder / "README.md").read_text("utf-8")
@@ -180,8 +180,8 @@ def test_what_does_not_fit_is_refused(tmp_path):
 
     inputs = arguments(LSTM)["inputs"]
     refused("needs its encoding", encoding=None)
-    refused("not the model's", inputs=dataclasses.replace(inputs, max_length=30))
-    refused("not the model's", inputs=dataclasses.replace(inputs, vocabulary_size=5))
+    refused("does not fit the model", inputs=dataclasses.replace(inputs, max_length=30))
+    refused("does not fit the model", inputs=dataclasses.replace(inputs, vocabulary_size=5))
     refused("there is no format 'onnx'", formats="onnx")
     refused("no quantised form 'int4'", quantise="int4")
 
@@ -210,7 +210,7 @@ def test_another_encoding_than_the_graphs_is_found(tmp_path, monkeypatch):
         return real(self, [dataclasses.replace(mention, text=f"{mention.text} gene") for mention in mentions])
 
     monkeypatch.setattr(RelationEncoding, "encode", of_longer_texts)
-    with pytest.raises(ExportError, match="encodes a probe text otherwise") as caught:
+    with pytest.raises(ExportError, match="encodes a probe text differently") as caught:
         export_model(tmp_path / "export", **arguments(BLIND), formats="saved_model")
     assert "gene" not in str(caught.value) and list(tmp_path.iterdir()) == []
 

@@ -171,7 +171,7 @@ def test_a_run_that_may_not_be_written_is_exported_elsewhere(run_of_texts, mine,
             (run / "new").write_text("")
         typed = command(capsys, "export", run, "--out", mine / "e")
         assert typed.code == 0 and typed.err == "", typed
-        refusal(command(capsys, "export", run), f"{run}: may not be written; give --out a folder elsewhere")
+        refusal(command(capsys, "export", run), f"{run}: cannot be written; give --out another folder")
         assert contents(run) == before
     assert command(capsys, "export", tmp_path / "run", "--out", tmp_path / "e").code == 0
     for name in ("model.keras", "labels.json", "encoding.json", "recipe.toml", "environment.json"):

@@ -219,8 +219,8 @@ def test_what_does_not_fit_is_refused(tmp_path):
 
     folder = str(chinese_encoder())
     refused("a model of texts of word pieces needs its encoding", encoding=None)
-    refused("not the model's", inputs=PieceInput(len(CHINESE), LENGTH + 1, folder))
-    refused("not the model's", inputs=PieceInput(5, LENGTH, folder))
+    refused("does not fit the model", inputs=PieceInput(len(CHINESE), LENGTH + 1, folder))
+    refused("does not fit the model", inputs=PieceInput(5, LENGTH, folder))
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.backend_tokenizer.normalizer = normalizers.NFC()
     refused("the tokenizer's normalizer is NFC", encoding=PieceEncoding(tokenizer, LENGTH))
@@ -229,7 +229,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
 def test_another_encoding_than_the_graphs_is_found(tmp_path, monkeypatch):
     real = PieceEncoding.encode
     monkeypatch.setattr(PieceEncoding, "encode", lambda self, texts: real(self, [f"{text}咳" for text in texts]))
-    with pytest.raises(ExportError, match="encodes a probe text otherwise") as caught:
+    with pytest.raises(ExportError, match="encodes a probe text differently") as caught:
         export_model(tmp_path / "export", **trained("plain")[0], formats="saved_model")
     assert "咳" not in str(caught.value) and list(tmp_path.iterdir()) == []
 

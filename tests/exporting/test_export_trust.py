@@ -238,13 +238,13 @@ class WritesWhenLoaded(tf.Module):
 def test_an_operation_that_writes_a_file_is_refused_before_it_runs(tmp_path, capsys):
     target = tmp_path / "target"
     folder = foreign(tmp_path, in_a_nested_function(str(target)))
-    with pytest.raises(PredictionError, match=r"saved_model\.pb: holds the operation WriteFile.*--trust") as caught:
+    with pytest.raises(PredictionError, match=r"saved_model\.pb: contains the operation WriteFile.*--trust") as caught:
         load_export(folder)
     assert "\n" not in str(caught.value) and caught.value.__context__ is None
-    refusal(command(capsys, "predict", folder, "a"), "holds the operation WriteFile")
+    refusal(command(capsys, "predict", folder, "a"), "contains the operation WriteFile")
     (tmp_path / "file.tsv").write_text("a")
     arguments = ("evaluate", folder, "--file", tmp_path / "file.tsv", "--dataset", "pgr")
-    refusal(command(capsys, *arguments), "holds the operation WriteFile")
+    refusal(command(capsys, *arguments), "contains the operation WriteFile")
     assert not target.exists()
 
     # It is no empty danger, and --trust is the way to it.
@@ -262,7 +262,7 @@ def test_an_initialiser_that_writes_a_file_is_not_run_by_loading(tmp_path):
 
     folder = foreign(tmp_path, lambda x: None, prepare)
     target.unlink(missing_ok=True)  # making it wrote it
-    with pytest.raises(PredictionError, match="holds the operation WriteFile"):
+    with pytest.raises(PredictionError, match="contains the operation WriteFile"):
         load_export(folder)
     assert not target.exists()
     load_export(folder, trust=True)
@@ -314,26 +314,28 @@ def call_by_the_operation(meta):
 
 
 CHANGES = {
-    "names a function like an operation": a_function_named_relu,
-    "calls the functions that save and restore the variables from": call_by_the_operation,
-    "calls the functions that save and restore the variables": call_from_an_object,
-    "functions that save and restore the variables from elsewhere": call_from_a_function,
-    "save and restore the variables from elsewhere": hide_in_an_attribute,
-    "holds the operation": call_by_an_implementation,
-    "holds the operation WriteFile": lambda meta: meta.graph_def.node.add(name="w", op="WriteFile"),
-    "calls a function that it does not hold": lambda meta: meta.graph_def.node.add(
+    "has a function with the name of an operation": a_function_named_relu,
+    "calls the save and restore functions from": call_by_the_operation,
+    "calls the save and restore functions": call_from_an_object,
+    "save and restore functions from elsewhere in the graph": call_from_a_function,
+    "restore functions from elsewhere in the graph": hide_in_an_attribute,
+    "contains the operation": call_by_an_implementation,
+    "contains the operation WriteFile": lambda meta: meta.graph_def.node.add(name="w", op="WriteFile"),
+    "calls a function that it does not contain": lambda meta: meta.graph_def.node.add(
         name="w", op="StatefulPartitionedCall", attr={"f": AttrValue(func={"name": "WriteFile"})}
     ),
-    "holds two functions of one name": lambda meta: meta.graph_def.library.function.append(
+    "has two functions with the same name": lambda meta: meta.graph_def.library.function.append(
         meta.graph_def.library.function[0]
     ),
     r"reads files \(assets\)": lambda meta: meta.asset_file_def.add(filename="../../labels.json"),
-    r"another kind \(asset\)": lambda meta: meta.object_graph_def.nodes.add().asset.SetInParent(),
-    r"another kind \(captured_tensor\)": lambda meta: meta.object_graph_def.nodes.add().captured_tensor.SetInParent(),
-    r"another kind \(tf.Other\?\)": lambda meta: setattr(
+    r"an unknown kind \(asset\)": lambda meta: meta.object_graph_def.nodes.add().asset.SetInParent(),
+    r"an unknown kind \(captured_tensor\)": lambda meta: (
+        meta.object_graph_def.nodes.add().captured_tensor.SetInParent()
+    ),
+    r"an unknown kind \(tf.Other\?\)": lambda meta: setattr(
         meta.object_graph_def.nodes[0], "registered_name", "tf.Other\n"
     ),
-    r"another kind \(optimizer\)": lambda meta: setattr(
+    r"an unknown kind \(optimizer\)": lambda meta: setattr(
         meta.object_graph_def.nodes[0].user_object, "identifier", "optimizer"
     ),
 }
@@ -346,9 +348,7 @@ def test_ways_around_the_list(tmp_path, message):
     CHANGES[message](model.meta_graphs[0])
     (folder / "saved_model" / "saved_model.pb").write_bytes(model.SerializeToString())
     seal(folder)
-    with pytest.raises(
-        PredictionError, match=message + ".*which no export of this project has; pass --trust"
-    ) as caught:
+    with pytest.raises(PredictionError, match=message + ".*and no export of this project does; pass --trust") as caught:
         load_export(folder)
     assert "\n" not in str(caught.value)
 
@@ -367,12 +367,12 @@ def test_a_saved_model_of_tensorflow_1_is_none_of_ours(tmp_path):
 def test_an_operation_that_is_not_listed_is_not_exported_without_trust(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("tff_re.exporting.graph.OPERATIONS", OPERATIONS - {"Softmax"})
     with pytest.raises(
-        ExportError, match=r"^saved_model would be refused by predict .*Softmax.*; pass --trust"
+        ExportError, match=r"^predict and evaluate would refuse saved_model: .*Softmax.*; pass --trust"
     ) as caught:
         export_model(tmp_path / "e", **arguments("vectors"), formats="saved_model")
     assert "\n" not in str(caught.value) and "/" not in str(caught.value) and list(tmp_path.iterdir()) == []
     folder = export_model(tmp_path / "e", **arguments("vectors"), formats="saved_model", trust=True)
-    note = "note: saved_model holds the operation Softmax, which no export of this project has; predict and evaluate"
+    note = "note: saved_model contains the operation Softmax, and no export of this project does; predict and evaluate"
     assert capsys.readouterr().err.startswith(note)
     with pytest.raises(PredictionError, match="Softmax"):
         load_export(folder)
@@ -398,21 +398,31 @@ def reverse(folder):
 
 TEXT = "发热"
 DAMAGES = {
-    "labels.json: is not as it was exported": reverse,
-    "export.json: is not as it was exported": lambda f: change_json(f / "export.json", lambda v: v.update(model="m")),
-    "encoding.json: is not as it was exported": lambda f: change_json(
+    "labels.json: was changed after the export": reverse,
+    "export.json: was changed after the export": lambda f: change_json(
+        f / "export.json", lambda v: v.update(model="m")
+    ),
+    "encoding.json: was changed after the export": lambda f: change_json(
         f / "encoding.json", lambda v: v["vocabulary"].reverse()
     ),
     "variables.index: is missing": lambda f: (f / "saved_model" / "variables" / "variables.index").unlink(),
-    "saved_model.pb: is not as it": lambda f: (f / "saved_model" / "saved_model.pb").write_bytes(b"\x00junk"),
-    "fingerprint.pb: is not as it": lambda f: (f / "saved_model" / "fingerprint.pb").write_bytes(b"\x00"),
-    "saved_model/assets/words.txt: was not exported": lambda f: (f / "saved_model" / "assets" / "words.txt").touch(),
-    "saved_model/more: was not exported": lambda f: (f / "saved_model" / "more").symlink_to(f),
+    "saved_model.pb: was changed after the export": lambda f: (f / "saved_model" / "saved_model.pb").write_bytes(
+        b"\x00junk"
+    ),
+    "fingerprint.pb: was changed after the export": lambda f: (f / "saved_model" / "fingerprint.pb").write_bytes(
+        b"\x00"
+    ),
+    "saved_model/assets/words.txt: was not part of the export": lambda f: (
+        f / "saved_model" / "assets" / "words.txt"
+    ).touch(),
+    "saved_model/more: was not part of the export": lambda f: (f / "saved_model" / "more").symlink_to(f),
     "SHA256SUMS: is missing": lambda f: (f / DIGESTS_FILE).unlink(),
-    "SHA256SUMS: line 1: is no digest": lambda f: (f / DIGESTS_FILE).write_text("junk\n"),
-    "SHA256SUMS: line 2: is no digest": lambda f: (f / DIGESTS_FILE).write_text(f"{'0' * 64}  a\n" * 2),
+    "SHA256SUMS: line 1: is not a digest": lambda f: (f / DIGESTS_FILE).write_text("junk\n"),
+    "SHA256SUMS: line 2: is not a digest": lambda f: (f / DIGESTS_FILE).write_text(f"{'0' * 64}  a\n" * 2),
     "SHA256SUMS: line 1: byte 0: is not UTF-8": lambda f: (f / DIGESTS_FILE).write_bytes(b"\xff"),
-    "export.json: was not exported: SHA256SUMS does not name it": lambda f: (f / DIGESTS_FILE).write_bytes(b""),
+    "export.json: was not part of the export: it is not listed in SHA256SUMS": lambda f: (f / DIGESTS_FILE).write_bytes(
+        b""
+    ),
 }
 
 
@@ -429,14 +439,14 @@ def test_a_file_that_is_not_read_may_change(tmp_path):
     (folder / "predictions.csv").touch()
     shutil.rmtree(folder / "saved_model_float16")
     assert load_export(folder).predict([TEXT])
-    with pytest.raises(PredictionError, match=r"saved_model_float16/.* is missing: SHA256SUMS names it"):
+    with pytest.raises(PredictionError, match=r"saved_model_float16/.* is missing, but SHA256SUMS lists it"):
         load_export(folder, "saved_model_float16")
 
 
 def test_changed_labels_are_read_with_trust_alone(tmp_path, capsys):
     folder, untouched = copy_export("words", tmp_path / "export"), load_export(export_of("words")).predict([TEXT])[0]
     reverse(folder)
-    refusal(command(capsys, "predict", folder, TEXT), "labels.json: is not as it was exported", "--trust")
+    refusal(command(capsys, "predict", folder, TEXT), "labels.json: was changed after the export", "--trust")
     changed = load_export(folder, trust=True).predict([TEXT])[0]
     assert list(changed.probabilities) == list(untouched.probabilities)[::-1]
     assert list(changed.probabilities.values()) == list(untouched.probabilities.values())
@@ -450,17 +460,17 @@ def test_an_export_without_digests_is_refused_and_said_with_trust(tmp_path, caps
     refusal(command(capsys, "predict", folder, TEXT), "SHA256SUMS: is missing", "--trust")
     typed = command(capsys, "predict", folder, TEXT, "--json", "--trust")
     assert typed.code == 0 and json.loads(typed.out)["label"] == TEXT
-    assert typed.err == f"note: {folder}: has no SHA256SUMS: whether a file was changed is not known\n"
+    assert typed.err == f"note: {folder}: has no SHA256SUMS, so changed files cannot be detected\n"
     # A version without digests, which anybody can write into the file, opens no way around them.
     change_json(folder / "export.json", lambda value: value.update(format_version=1))
-    refusal(command(capsys, "predict", folder, TEXT), "is of another version of the format")
+    refusal(command(capsys, "predict", folder, TEXT), "has another version of the format")
 
 
 def test_a_damaged_graph_is_refused_with_trust_too(tmp_path, capsys):
     for message, damage in {
         "saved_model: holds no variables/variables.index": DAMAGES["variables.index: is missing"],
-        "saved_model.pb: is damaged": DAMAGES["saved_model.pb: is not as it"],
-        "fingerprint.pb: is damaged": DAMAGES["fingerprint.pb: is not as it"],
+        "saved_model.pb: is damaged": DAMAGES["saved_model.pb: was changed after the export"],
+        "fingerprint.pb: is damaged": DAMAGES["fingerprint.pb: was changed after the export"],
     }.items():
         folder = copy_export("words", tmp_path / "export")
         damage(folder)

@@ -121,7 +121,7 @@ def test_what_predict_refuses_of_records(run, capsys, tmp_path):
     lines.write_text("<e1>drug</e1> binds <e2>gene</e2>\n", "utf-8")
     assert command(capsys, *asked, lines).code == 0, "a text a line"
     typed = command(capsys, *asked, lines, "--dataset", "relations")
-    refusal(typed, "lines.txt: is neither .jsonl nor .tsv")
+    refusal(typed, "lines.txt: is not .jsonl or .tsv")
 
 
 def test_privacy_of_groups_hides_a_persons_records_together(tmp_path):
@@ -143,7 +143,7 @@ def test_privacy_of_groups_hides_a_persons_records_together(tmp_path):
     [
         ({"dataset": "pgr"}, "'task.negative_label' needs dataset = 'relations'"),
         ({"class_names": ["none", "none"]}, "'task.class_names' names a class twice"),
-        ({"class_names": ["binds"]}, "'task.negative_label' is none of class_names"),
+        ({"class_names": ["binds"]}, "'task.negative_label' is not one of class_names"),
     ],
 )
 def test_what_a_recipe_may_not_say_of_classes(task, message):

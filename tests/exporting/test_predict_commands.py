@@ -95,7 +95,7 @@ def test_bad_json_lines(capsys, exported, tmp_path):
 
 def test_types_for_a_blinded_model(capsys, tmp_path):
     blind = export_of("blinded relations of words")
-    refusal(command(capsys, "predict", blind, GOOD), "text number 1 has no head_type and tail_type")
+    refusal(command(capsys, "predict", blind, GOOD), "text number 1 needs head_type and tail_type")
     typed = command(capsys, "predict", blind, GOOD, "--head-type", "drug", "--tail-type", "gene", "--json")
     record = {"text": GOOD, "head_type": "drug", "tail_type": "gene"}
     path = tmp_path / "a.jsonl"
@@ -112,9 +112,9 @@ def test_what_does_not_fit(capsys, exported, tmp_path):
     refusal(command(capsys, "predict", exported, "--file", tmp_path / "empty"), "no text given")
     refusal(command(capsys, "evaluate", exported), "is an export; give the file to score it on by --file")
     typed = command(capsys, "evaluate", exported, "--file", missing)
-    refusal(typed, "does not say what data set it was trained on; give --dataset")
+    refusal(typed, "does not say which data set it was trained on; give --dataset")
     typed = command(capsys, "evaluate", exported, "--file", missing, "--dataset", "shipped")
-    refusal(typed, "the model takes two mentions in a text, the data set 'shipped' has others")
+    refusal(typed, "the model takes two mentions in a text, which the data set 'shipped' does not have")
     typed = command(capsys, "evaluate", exported, "--file", missing, "--dataset", "pgr", "--split", "test")
     refusal(typed, "has no splits; leave --split out")
     typed = command(capsys, "evaluate", exported, "--file", write_pgr(tmp_path / "p.tsv"), "--dataset", "pgr")

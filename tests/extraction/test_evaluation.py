@@ -87,8 +87,8 @@ def test_counts_of_nothing_are_zero(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ([(0, 7, "Nothing", "Sign", "S1")], "the gold entities are of Sign, and the recogniser knows Drug, Gene"),
-        ([("PIP", "A", "B")], "the gold relations are PIP, and the model knows CID, other"),
+        ([(0, 7, "Nothing", "Sign", "S1")], "the gold entities have types Sign, but the recogniser knows Drug, Gene"),
+        ([("PIP", "A", "B")], "the gold relations are PIP, but the model knows CID, other"),
     ],
 )
 def test_gold_that_does_not_fit(tmp_path, rows, said):
@@ -149,7 +149,9 @@ def test_relations_between_mentions_are_scored_by_their_spans(release, tmp_path)
 
 def test_what_data_sets_cannot_be_scored_on(release, gold):
     words, score = {"Aspirin": "chemical", "EGFR": "gene"}, tff_re.evaluate_extraction
-    with pytest.raises(DataError, match="the gold relations are between mentions, and the model's between the enti"):
+    with pytest.raises(
+        DataError, match="the gold relations are between mentions, but the model's are between the enti"
+    ):
         score(Recogniser(words), Documents(pair_types=[["chemical", "gene"]]), release, dataset="chemprot_release")
     with pytest.raises(DataError, match="data set ade: has no documents with relations; use one of biored, cdr, chemp"):
         score(Recogniser(), Documents(), gold, dataset="ade")

@@ -79,7 +79,7 @@ def test_so_many_types_are_no_types():
     [
         ({"pair_types": "drug:gene"}, '"details.pair_types" is not a list of pairs'),
         ({"pair_types": [["drug"]]}, '"details.pair_types" is not a list of pairs'),
-        ({"pair_types": [["drug", 1]]}, '"details.pair_types" holds a pair without two types'),
+        ({"pair_types": [["drug", 1]]}, '"details.pair_types" has a pair without two types'),
         ({"placeholders": {"drug": 1}}, '"details.placeholders" is not an object of strings'),
     ],
 )

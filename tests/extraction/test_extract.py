@@ -156,14 +156,14 @@ def test_documents_that_are_too_long_are_left_out_and_counted(tmp_path):
     text = "Aspirin inhibits EGFR."
     facts, result = extracted(tmp_path, text, text + " and so on", text, relations=Documents(longest=len(text)))
     assert [fact.document for fact in facts] == ["d0", "d2"]
-    assert result.notes[0] == "1 document longer than the model of relations reads"
+    assert result.notes[0] == "1 document longer than the relation model reads"
 
 
 def test_an_export_whose_threshold_nothing_reaches(tmp_path):
     model = Documents()
     model.threshold = float("inf")
     facts, result = extracted(tmp_path, "Aspirin inhibits EGFR.", relations=model)
-    assert facts == [] and "it predicts no fact" in result.notes[-1]
+    assert facts == [] and "it never predicts a fact" in result.notes[-1]
 
 
 def test_the_recogniser_may_read_sentences(tmp_path):
@@ -213,10 +213,13 @@ def test_pubtator_holds_every_mention_and_is_read_again(tmp_path):
         ({"unit": "words"}, "the recogniser reads documents or sentences"),
         ({"similarity": 0.0}, "the similarity is not above 0"),
         ({"terminology": "missing.tsv"}, "missing.tsv: no such file"),
-        ({"relations": Recogniser()}, "Recogniser takes something else, and extraction classifies two mentions"),
-        ({"entities": Sentences()}, "Sentences recognises no entities; give an export of the task entity_recognition"),
-        ({"relations": Sentences(pair_types=None)}, "Sentences does not say what types its pairs have"),
-        ({"relations": Sentences(pair_types=[])}, "Sentences does not say what types its pairs have; give them with"),
+        ({"relations": Recogniser()}, "Recogniser takes something else, but extraction needs a model of two mentions"),
+        (
+            {"entities": Sentences()},
+            "Sentences does not recognise entities; give an export of the task entity_recognition",
+        ),
+        ({"relations": Sentences(pair_types=None)}, "Sentences does not say which types its pairs have"),
+        ({"relations": Sentences(pair_types=[])}, "Sentences does not say which types its pairs have; give them with"),
         (
             {"relations": Sentences(pair_types=[["A", "B"]])},
             "Recogniser recognises Drug, Gene, and Sentences relates A:B",
@@ -288,9 +291,11 @@ def test_without_a_model_of_relations_mentions_are_written(tmp_path):
 
 def test_what_needs_a_model_of_relations(tmp_path):
     file, out = json_lines(tmp_path / "n.jsonl", "a"), tmp_path / "m.jsonl"
-    with pytest.raises(UserError, match="the graph is of relations; give an export of relations, or leave the graph"):
+    with pytest.raises(UserError, match="the graph is of relations; add an export of relations, or leave the graph"):
         tff_re.extract(Recogniser(), None, file, out, graph=tmp_path / "g")
     for ways in ({"pairs": [("Drug", "Gene")]}, {"renamed": {"Drug": "drug"}}):
-        with pytest.raises(DataError, match="pairs and other names of types are for relations; give an export of rel"):
+        with pytest.raises(
+            DataError, match="pairs of types and renamed types are only for relations; add an export of rel"
+        ):
             tff_re.extract(Recogniser(), None, file, out, **ways)
     assert [path.name for path in tmp_path.iterdir()] == ["n.jsonl"]

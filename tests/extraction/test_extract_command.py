@@ -91,7 +91,7 @@ def test_all_files_and_resume(capsys, ner, sentence_export, tmp_path):
     assert SECRET in (tmp_path / "p.html").read_text("utf-8") and len(read_pubtator(tmp_path / "p.pubtator")) == 2
     assert not list(tmp_path.glob("*.part")) and not list(tmp_path.glob("*.state"))
     typed = extract(capsys, ner, sentence_export, "--file", file, "--out", out)
-    refusal(typed, "facts.jsonl: is already there; choose another file, or use --overwrite")
+    refusal(typed, "facts.jsonl: already exists; choose another file, or use --overwrite")
     typed = extract(capsys, ner, sentence_export, "--file", file, "--out", out, "--resume")
     refusal(typed, "is finished; there is nothing to resume")
     assert extract(capsys, ner, sentence_export, "--file", file, "--out", out, "--overwrite").code == 0
@@ -108,14 +108,14 @@ def test_another_export_cannot_continue(capsys, ner, sentence_export, tmp_path, 
     about = json.loads((other / "export.json").read_text("utf-8"))
     write(other / "export.json", json.dumps({**about, "details": {**about["details"], "pair_types": [["drug", "x"]]}}))
     typed = extract(capsys, ner, other, "--file", file, "--out", out, "--resume")
-    refusal(typed, "export.json: is not as it was exported")
+    refusal(typed, "export.json: was changed after the export")
     typed = extract(capsys, ner, other, "--file", file, "--out", out, "--resume", "--trust")
-    refusal(typed, f"{ner} recognises drug, gene, and {other} relates drug:x: no pair of types is in common")
+    refusal(typed, f"{ner} recognises drug, gene, and {other} relates drug:x: they have no pair of types in common")
     changed = tmp_path / "changed"
     shutil.copytree(ner, changed)
     write(changed / "SHA256SUMS", "other")
     typed = extract(capsys, changed, sentence_export, "--file", file, "--out", out, "--resume", "--trust")
-    refusal(typed, "facts.jsonl.state: was begun with another setting: entities export; start anew with --overwrite")
+    refusal(typed, "facts.jsonl.state: was started with another setting: entities export; start anew with --overwrite")
 
 
 def test_pairs_and_names_of_types(capsys, ner, sentence_export, tmp_path):
@@ -123,7 +123,7 @@ def test_pairs_and_names_of_types(capsys, ner, sentence_export, tmp_path):
     ways = ("--file", file, "--out", out, "--overwrite")
     assert extract(capsys, ner, sentence_export, *ways, "--pairs", "drug:gene").code == 0
     typed = extract(capsys, ner, sentence_export, *ways, "--pairs", "gene:drug")
-    refusal(typed, f"{sentence_export} relates no gene:drug of {ner}; use drug:gene")
+    refusal(typed, f"{sentence_export} does not relate gene:drug of {ner}; use drug:gene")
     assert extract(capsys, ner, sentence_export, *ways, "--rename", "drug=gene", "--rename", "gene=drug").code == 0
     assert all(fact.head.type == "gene" for fact in facts_of(out))
     refusal(extract(capsys, ner, sentence_export, *ways, "--rename", "drug"), "--rename drug: has not two parts")
@@ -146,14 +146,14 @@ def test_the_evaluation_is_a_table(capsys, ner, document_export, tmp_path):
 def test_what_is_refused(capsys, ner, sentence_export, tmp_path):
     empty, out = write(tmp_path / "empty.txt", ""), tmp_path / "facts.jsonl"
     typed = extract(capsys, ner, sentence_export, "--file", empty, "--out", out)
-    refusal(typed, f"{empty}: is empty: it has no text")
+    refusal(typed, f"{empty}: has no text")
     refusal(extract(capsys, ner, sentence_export, "--file", empty), "give the documents by --file and where to write")
     typed = extract(capsys, tmp_path / "no", sentence_export, "--file", empty, "--out", out)
     refusal(typed, f"{tmp_path / 'no'}: no such folder")
     typed = extract(capsys, sentence_export, sentence_export, "--file", empty, "--out", out)
-    refusal(typed, f"{sentence_export} recognises no entities; give an export of the task entity_recognition")
+    refusal(typed, f"{sentence_export} does not recognise entities; give an export of the task entity_recognition")
     typed = extract(capsys, ner, ner, "--file", empty, "--out", out)
-    refusal(typed, f"{ner} takes texts, and extraction classifies two mentions in a sentence")
+    refusal(typed, f"{ner} takes texts, but extraction needs a model of two mentions in a sentence")
     bad = write(tmp_path / "bad.txt", f"{SECRET}\n".encode() + b"\xff")
     typed = extract(capsys, ner, sentence_export, "--file", bad, "--out", out)
     assert SECRET not in refusal(typed, f"{bad}: line 2: byte 11: is not UTF-8; convert the file to UTF-8")
@@ -172,7 +172,7 @@ def test_mentions_with_ids_without_an_export_of_relations(capsys, ner, tmp_path)
     assert (second.mentions[0].start, second.mentions[0].type) == (start, "gene"), "an emoji is one character"
     assert first.entities_export == sha256_of(ner / "SHA256SUMS")
     typed = command(capsys, "extract", "--entities", ner, *ways, "--overwrite", "--graph", tmp_path / "g")
-    refusal(typed, "the graph is of relations; give an export of relations, or leave the graph out")
+    refusal(typed, "the graph is of relations; add an export of relations, or leave the graph out")
     typed = command(capsys, "extract", "--entities", ner, "--evaluate", file)
     refusal(typed, "--evaluate scores relations too: give --relations, or use evaluate EXPORT --file FILE")
 
@@ -185,7 +185,7 @@ def test_the_release_of_chemprot_is_scored_and_read(capsys, ner, sentence_export
     relations = write(tmp_path / "c_relations.tsv", "7\tCPR:4\tY \tINHIBITOR\tArg1:T1\tArg2:T2\n")
     ways = ("--dataset", "chemprot_release")
     typed = extract(capsys, ner, sentence_export, *ways, "--evaluate", relations)
-    refusal(typed, "the gold relations are CPR:4, and the model knows binds, inhibits")
+    refusal(typed, "the gold relations are CPR:4, but the model knows binds, inhibits")
     out = tmp_path / "facts.jsonl"
     typed = extract(capsys, ner, sentence_export, *ways, "--file", tmp_path / "c_abstracts.tsv", "--out", out)
     assert typed.code == 0 and "1 document, 2 mentions, " in typed.out
@@ -196,4 +196,4 @@ def test_what_is_not_an_export_of_relations_is_refused(capsys, ner, tmp_path):
 
     file = json_lines(tmp_path / "a.jsonl", "a")
     typed = extract(capsys, ner, export_of("words"), "--file", file, "--out", tmp_path / "o")
-    refusal(typed, "takes texts, and extraction classifies two mentions in a sentence")
+    refusal(typed, "takes texts, but extraction needs a model of two mentions in a sentence")

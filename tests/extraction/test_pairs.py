@@ -35,7 +35,7 @@ def test_renamed_types_and_chosen_pairs():
             [],
             [],
             {},
-            "runs/cdr does not say what types its pairs have; give them with --pairs HEAD:TAIL (types of runs/ner",
+            "runs/cdr does not say which types its pairs have; give them with --pairs HEAD:TAIL (types of runs/ner",
         ),
         (
             [("Drug", "Gene")],
@@ -43,9 +43,14 @@ def test_renamed_types_and_chosen_pairs():
             {},
             "runs/ner recognises Chemical, Gene, Disease, and runs/cdr relates Drug:Gene: no pair",
         ),
-        ([], [("Chemical", "Gen")], {}, "runs/ner recognises no type 'Gen'; did you mean 'Gene'?"),
-        ([], [], {"Drug": "x"}, "runs/ner recognises no type 'Drug'"),
-        ([("Gene", "Gene")], [("Gene", "Disease")], {}, "runs/cdr relates no Gene:Disease of runs/ner; use Gene:Gene"),
+        ([], [("Chemical", "Gen")], {}, "runs/ner does not recognise the type 'Gen'; did you mean 'Gene'?"),
+        ([], [], {"Drug": "x"}, "runs/ner does not recognise the type 'Drug'"),
+        (
+            [("Gene", "Gene")],
+            [("Gene", "Disease")],
+            {},
+            "runs/cdr does not relate Gene:Disease of runs/ner; use Gene:Gene",
+        ),
     ],
 )
 def test_what_does_not_fit(known, asked, renamed, said):

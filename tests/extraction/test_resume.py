@@ -103,12 +103,12 @@ def test_nothing_is_replaced_or_resumed_unasked(tmp_path, source):
         run(folder, source, Stopping(1))
     assert "facts.jsonl.state: an interrupted extraction; use --resume, or start anew" in refused(folder, source)
     run(folder, source, overwrite=True)
-    assert "graph.graphml: is already there" in refused(folder, source)
+    assert "graph.graphml: already exists" in refused(folder, source)
     shutil.rmtree(folder / "graph")
-    assert "facts.jsonl: is already there" in refused(folder, source)
+    assert "facts.jsonl: already exists" in refused(folder, source)
     assert "facts.jsonl: is finished; there is nothing to resume" in refused(folder, source, resume=True)
     (folder / "facts.jsonl").unlink()
-    assert "all.pubtator: is already there" in refused(folder, source)
+    assert "all.pubtator: already exists" in refused(folder, source)
 
 
 def test_another_setting_cannot_continue(tmp_path, source):
@@ -121,7 +121,7 @@ def test_another_setting_cannot_continue(tmp_path, source):
         "unit": {"unit": "sentences"},
         "similarity": {"similarity": 0.5},
     }.items():
-        assert f"was begun with another setting: {setting}" in refused(folder, source, resume=True, **ways)
+        assert f"was started with another setting: {setting}" in refused(folder, source, resume=True, **ways)
     with pytest.raises(DataError, match="another setting: files"):
         out = outputs_in(folder)["out"]
         tff_re.extract(Recogniser(), Sentences(), source, out, show_text=True, resume=True)
@@ -129,7 +129,7 @@ def test_another_setting_cannot_continue(tmp_path, source):
         other = Sentences(pair_types=[["gene", "drug"]])
         tff_re.extract(Recogniser(), other, source, **outputs_in(folder), resume=True)
     json_lines(source, *TEXTS[:-1])
-    assert "was begun with another setting: input" in refused(folder, source, resume=True)
+    assert "was started with another setting: input" in refused(folder, source, resume=True)
 
 
 def test_a_damaged_state_is_named(tmp_path, source):

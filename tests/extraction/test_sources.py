@@ -51,7 +51,7 @@ def test_a_folder_is_read_in_the_order_of_its_names(tmp_path):
 @pytest.mark.parametrize(
     ("name", "data", "said"),
     [
-        ("a.txt", b"", "a.txt: is empty: it has no text"),
+        ("a.txt", b"", "a.txt: has no text"),
         ("a.txt", b" \r\n", "a.txt: is empty"),
         ("a.jsonl", b"", "a.jsonl: is empty"),
         ("a.pubtator", b"\n\n", "a.pubtator: is empty"),
@@ -74,7 +74,7 @@ def test_a_folder_is_read_in_the_order_of_its_names(tmp_path):
         ("a.pubtator", b"7|t|A\n", "a.pubtator: line 1: the document has no abstract"),
         ("a.pubtator", b"7|t|A\n7|a|\xc3\n", "a.pubtator: line 2: byte 10: is not UTF-8"),
         ("a.txt.gz", gzip.compress(b"abc" * 99, mtime=0)[:-9], "a.txt.gz: the gzip file is truncated"),
-        ("a.doc", b"abc", "a.doc: ends in none of .txt, .jsonl, .pubtator"),
+        ("a.doc", b"abc", "a.doc: must end in one of .txt, .jsonl, .pubtator"),
         (None, b"", "no such file"),
     ],
 )
@@ -106,7 +106,7 @@ def test_data_sets_without_documents_are_refused(tmp_path):
     path = write(tmp_path / "a.txt", b"abc")
     with pytest.raises(DataError, match="data set ade: has no documents; use one of ade_entities, biored, biored_ent"):
         Source(path, dataset="ade")
-    with pytest.raises(DataError, match=r"lines are documents only in \.txt; leave --lines out"):
+    with pytest.raises(DataError, match=r"--lines is only for \.txt; leave --lines out"):
         Source(path, lines=True, dataset="cdr")
     with pytest.raises(DataError, match="is not named as the release names it"):
         list(Source(path, dataset="chemprot_release").documents())

@@ -381,7 +381,7 @@ def test_the_file_of_an_adapter_above_frozen_layers(corpus, above, tmp_path):
     pieces = {name: tf.constant(array) for name, array in pieces.items() if name != "y"}
     models = (keras_model(again, weights), keras_model(above, above.weights))
     np.testing.assert_allclose(*(model(pieces)["logits"] for model in models), rtol=0, atol=1e-6)
-    refused(lambda: built(recipe(corpus, adapter, layers=LAYERS)), "layers [1] (counted from 0)", "of all layers")
+    refused(lambda: built(recipe(corpus, adapter, layers=LAYERS)), "layers [1] (counted from 0)", "adapts all layers")
 
 
 @pytest.mark.slow
@@ -478,15 +478,15 @@ def test_adapters_that_cannot_be(adapter, parts, corpus):
 
 
 def test_frozen_layers_that_leave_none_for_the_adapter(corpus):
-    parts = ("has 1 layers", "none is left for the adapter", "at most 0")
+    parts = ("has 1 layers", "no layer is left for the adapter", "at most 0")
     refused(lambda: built(recipe(corpus, frozen_layers=1)), *parts)
 
 
 @pytest.mark.parametrize(
     ("change", "parts"),
     [
-        ({"rank": 2}, ("lora_A.weight is (16, 4)", "makes it (16, 2)")),
-        ({"alpha": 8.0}, ("lora with alpha 16", "lora with 8")),
+        ({"rank": 2}, ("lora_A.weight has shape (16, 4)", "by the recipe it has (16, 2)")),
+        ({"alpha": 8.0}, ("lora with alpha 16", "lora with alpha 8")),
         ({"targets": ["key"]}, ("has no weight", "key.lora_A.weight", "another adapter")),
     ],
 )
@@ -506,7 +506,7 @@ def test_damaged_files_of_an_adapter(corpus, written, tmp_path):
     save_file({name: value * np.nan for name, value in weights.items()}, tmp_path / WEIGHTS_FILE)
     refused(start, "NaN")
     (tmp_path / CONFIG_FILE).write_text("{}")
-    refused(start, CONFIG_FILE, "not of an adapter")
+    refused(start, CONFIG_FILE, "does not belong to an adapter")
 
 
 @pytest.mark.slow  # that a folder of another recipe is refused is tested in tests/runs/test_resume.py

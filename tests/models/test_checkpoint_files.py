@@ -211,11 +211,11 @@ def with_index(folder, content):
     ("content", "wanted"),
     [
         ("{", "its weights cannot be read (Expecting"),
-        ("[]", "its weights cannot be read (model.safetensors.index.json does not name files .safetensors beside it)"),
-        ('{"weight_map": {}}', "its weights cannot be read (model.safetensors.index.json does not name"),
+        ("[]", "its weights cannot be read (model.safetensors.index.json does not list files .safetensors in the"),
+        ('{"weight_map": {}}', "its weights cannot be read (model.safetensors.index.json does not list"),
         ('{"weight_map": {"a": "../model.safetensors"}}', "its weights cannot be read (model.safetensors.index"),
         ('{"weight_map": {"a": "pytorch_model.bin"}}', "its weights cannot be read (model.safetensors.index"),
-        ('{"weight_map": {"a": "m.safetensors"}}', "lacks m.safetensors, which model.safetensors.index.json names; c"),
+        ('{"weight_map": {"a": "m.safetensors"}}', "lacks m.safetensors, which model.safetensors.index.json lists; c"),
     ],
 )
 def test_an_index_that_names_no_files_of_weights(content, wanted, tmp_path):
@@ -245,7 +245,7 @@ def test_weights_outside_of_the_hdf5_file_are_not_read(tmp_path):
     with h5py.File(folder / "tf_model.h5", "w") as file:
         name = "bert/tf_bert_model/bert/encoder/bias:0"
         file.create_dataset(name, (16,), np.float32, external=[(str(tmp_path / "secret"), 0, 64)])
-    refused(folder, "its weights cannot be read (weight bert/encoder/bias:0 lies in another file)", layer)
+    refused(folder, "its weights cannot be read (weight bert/encoder/bias:0 is in another file)", layer)
 
 
 def test_a_matrix_of_the_same_size_and_another_shape(tmp_path):
@@ -253,7 +253,7 @@ def test_a_matrix_of_the_same_size_and_another_shape(tmp_path):
     name = "bert/encoder/layer_._0/intermediate/dense/kernel:0"
     weights = checkpoint(folder)
     save_checkpoint(folder, {**weights, name: weights[name].reshape(32, 16)})
-    refused(folder, f"weight {name} is (32, 16), config.json makes it (16, 32)")
+    refused(folder, f"weight {name} has shape (32, 16), but by config.json it has (16, 32)")
 
 
 def test_shapes_of_pytorch_are_named_in_its_layout(tmp_path):
@@ -261,7 +261,7 @@ def test_shapes_of_pytorch_are_named_in_its_layout(tmp_path):
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "intermediate_size": 48}))
     name = "bert.encoder.layer.0.intermediate.dense.weight"
-    refused(tmp_path, f"weight {name} is (32, 16), config.json makes it (48, 16)")
+    refused(tmp_path, f"weight {name} has shape (32, 16), but by config.json it has (48, 16)")
 
 
 def test_a_pooler_is_not_needed(tmp_path):

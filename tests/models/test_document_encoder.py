@@ -428,5 +428,5 @@ def test_two_rounds_train_and_repeat(runtime, data, name, settings):
 @pytest.mark.parametrize("name", ["fedrs", "feded"])
 def test_algorithms_of_single_labels_are_refused_in_one_line(runtime, name):
     chosen = algorithms.find(name)
-    with pytest.raises(CompositionError, match=f"{name}: needs examples of one class"):
+    with pytest.raises(CompositionError, match=f"{name}: needs examples with one class"):
         chosen.build(local(), chosen.options(**({"num_server_examples": 3} if name == "feded" else {})))

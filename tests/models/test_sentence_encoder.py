@@ -281,7 +281,9 @@ def test_a_folder_that_is_none_or_lacks_files(tmp_path):
     refused(f"encoder {folder}: holds no config.json; give the folder", folder=folder)
     folder = copy_encoder(tmp_path / "no_weights")
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    refused(f"encoder {folder}: holds neither model.safetensors nor tf_model.h5; save it as safet", folder=folder)
+    refused(
+        f"encoder {folder}: has neither model.safetensors nor tf_model.h5; save the weights as safet", folder=folder
+    )
 
 
 @pytest.mark.parametrize(
@@ -293,18 +295,18 @@ def test_a_folder_that_is_none_or_lacks_files(tmp_path):
             for n in (300, 100_000)
         ),
         ("[]", "its configuration cannot be read ("),
-        ({"model_type": "bloom"}, "a model of type 'bloom' has no TensorFlow form"),
+        ({"model_type": "bloom"}, "a model of type 'bloom' has no TensorFlow version"),
         ({"hidden_size": 17}, "The hidden size (17) is not a multiple of the number of attention heads (2)"),
-        ({"hidden_size": "wide"}, "its config.json holds an impossible value"),
-        ({"hidden_act": "nothing"}, "its config.json holds an impossible value"),
+        ({"hidden_size": "wide"}, "its config.json has an invalid value"),
+        ({"hidden_act": "nothing"}, "its config.json has an invalid value"),
         (
             {"intermediate_size": 48},
-            "weight bert/encoder/layer_._0/intermediate/dense/kernel:0 is (16, 32), config.json makes it (16, 48)",
+            "layer_._0/intermediate/dense/kernel:0 has shape (16, 32), but by config.json it has (16, 48)",
         ),
-        ({"vocab_size": 10}, f"weight {EMBEDDINGS}:0 is ({OLD}, 16), config.json makes it (10, 16)"),
+        ({"vocab_size": 10}, f"weight {EMBEDDINGS}:0 has shape ({OLD}, 16), but by config.json it has (10, 16)"),
         ({"num_hidden_layers": 3}, "no weight bert/encoder/layer_._2/attention/output/LayerNorm/beta:0 and 15 others"),
         *(
-            ({name: value}, f"an impossible value ({name} is no whole number of at least 1); give")
+            ({name: value}, f"an invalid value ({name} must be a positive integer); use")
             for name, value in zip(SIZES, (0, -16, 2.5, True), strict=True)
         ),
     ],
@@ -318,7 +320,9 @@ def test_a_configuration_that_does_not_fit(config, wanted, tmp_path):
 
 
 BIAS, BIAS_OF_PYTORCH = "bert/encoder/layer_._1/output/dense/bias:0", "bert.encoder.layer.1.output.dense.bias"
-ONE_LAYER = f"the checkpoint has {LAYERS} layers, config.json makes it 1; give both the same number"
+ONE_LAYER = (
+    f"the checkpoint has {LAYERS} layers, but config.json has 1; use the config.json that the weights were saved with"
+)
 
 
 def lacking(name):
@@ -328,15 +332,20 @@ def lacking(name):
 @pytest.mark.parametrize(
     ("form", "layers", "change", "wanted"),
     [
-        ("tf", 2, lacking(BIAS), f"the checkpoint has no weight {BIAS}; is it of another model?"),
-        ("pt", 2, lacking(BIAS_OF_PYTORCH), f"the checkpoint has no weight {BIAS_OF_PYTORCH}; is it of another model?"),
+        ("tf", 2, lacking(BIAS), f"the checkpoint has no weight {BIAS}; does it belong to another model?"),
+        (
+            "pt",
+            2,
+            lacking(BIAS_OF_PYTORCH),
+            f"the checkpoint has no weight {BIAS_OF_PYTORCH}; does it belong to another model?",
+        ),
         ("tf", 1, dict, ONE_LAYER),
         ("pt", 1, dict, ONE_LAYER),
         (
             "tf",
             2,
             lambda w: {**w, BIAS: w[BIAS] * np.inf},
-            f"weight {BIAS} holds NaN or infinity",
+            f"weight {BIAS} contains NaN or infinity",
         ),
     ],
 )
@@ -361,13 +370,13 @@ def test_texts_longer_than_the_encoder_reads(tmp_path):
         None,
         POSITIONS,
     )
-    wanted = f"encoder {folder}: reads {POSITIONS} pieces, the task gives {POSITIONS + 1}; lower task.max_length"
-    with pytest.raises(UserError, match=re.escape(wanted)):
+    limits = f"reads at most {POSITIONS} word pieces, but the task gives {POSITIONS + 1}; lower task.max_length"
+    with pytest.raises(UserError, match=re.escape(f"encoder {folder}: {limits}")):
         MODEL.build(Options(encoder=folder), inputs(POSITIONS + 1), CLASSES)
     # RoBERTa's first two positions are for the padding.
     sizes = {"hidden_size": WIDTH, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 32}
     transformers.RobertaConfig(vocab_size=OLD, max_position_embeddings=LENGTH + 1, **sizes).save_pretrained(tmp_path)
-    refused(f"reads {LENGTH - 1} pieces, the task gives {LENGTH}", folder=tmp_path, pretrained=False)
+    refused(f"reads at most {LENGTH - 1} word pieces, but the task gives {LENGTH}", folder=tmp_path, pretrained=False)
 
 
 # Frozen layers.
@@ -511,14 +520,14 @@ def test_weights_that_are_whole_numbers(tmp_path):
     name = "bert/encoder/layer_._0/output/dense/kernel:0"
     weights = checkpoint(folder)
     wrong = {**weights, name: weights[name].astype(np.int8)}
-    wanted = f"encoder {folder}: weight {name} holds numbers of"
+    wanted = f"encoder {folder}: weight {name} has numbers of"
     save_checkpoint(folder, wrong)
-    refused(wanted, "type I8, not floats; give", make=unreadable, folder=folder)
+    refused(wanted, "type I8, not floats; use", make=unreadable, folder=folder)
     (folder / "model.safetensors").unlink()
     with h5py.File(folder / "tf_model.h5", "w") as file:
         for weight_name, value in {**wrong, "bert/embeddings/position_ids:0": np.arange(4)}.items():
             file[f"bert/tf_bert_model/{weight_name}"] = value  # as Keras names them
-    refused(wanted, "type int8, not floats; give", make=unreadable, folder=folder)
+    refused(wanted, "type int8, not floats; use", make=unreadable, folder=folder)
     # PyTorch's checkpoints hold the ids of positions, which are no weights; half precision is read.
     half = {key: value.astype(np.float16) for key, value in pytorch_form(weights).items()}
     save_checkpoint(folder, {**half, "embeddings.position_ids": np.arange(POSITIONS)[None]}, "pt")
@@ -537,7 +546,7 @@ def test_a_vocabulary_without_a_special_piece(piece, tmp_path):
     folder = with_vocabulary(copy_encoder(tmp_path / "encoder"), [p if p != piece else "x" * 9 for p in PIECES])
     with pytest.raises(UserError) as caught:
         load_tokenizer(folder)
-    wanted = f"tokenizer {folder}: its vocabulary has no {piece}; give the one that the encoder was trained with"
+    wanted = f"tokenizer {folder}: its vocabulary has no {piece}; give the tokenizer that the encoder was trained with"
     assert str(caught.value) == wanted
 
 
@@ -556,7 +565,7 @@ def test_a_tokenizer_of_another_encoder(pieces, tmp_path):
     _, size = with_markers(load_tokenizer(folder))
     assert size == len(pieces) + 4
     model_inputs = RelationInput(size, LENGTH, folder, None)
-    wanted = f"encoder {folder}: its embedding matrix has {OLD} rows, the tokenizer has {size} word pieces; use"
+    wanted = f"encoder {folder}: its embedding matrix has {OLD} rows, but the tokenizer has {size} word pieces; use"
     with pytest.raises(UserError, match=re.escape(wanted)):
         MODEL.build(Options(), model_inputs, CLASSES)
     assert MODEL.build(Options(pretrained=False), model_inputs, CLASSES), "random weights know no pieces"

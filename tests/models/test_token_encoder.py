@@ -320,8 +320,11 @@ def test_it_finds_what_it_was_shown():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"window": POSITIONS + 1}, f"reads {POSITIONS} pieces, a window has {POSITIONS + 1}; lower model.window"),
-        ({"window": 8, "overlap": 6}, "an overlap of 6 leaves a window of 8 pieces nothing new"),
+        (
+            {"window": POSITIONS + 1},
+            f"reads at most {POSITIONS} word pieces, but a window has {POSITIONS + 1}; lower model.window",
+        ),
+        ({"window": 8, "overlap": 6}, "with an overlap of 6 a window of 8 word pieces adds nothing new"),
         ({"frozen_layers": LAYERS + 1}, f"the encoder has {LAYERS} layers"),
     ],
 )

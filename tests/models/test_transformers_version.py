@@ -72,7 +72,7 @@ def test_another_version_is_refused(version):
     with pytest.raises(UserError) as caught:
         require_supported(version)
     message = str(caught.value)
-    assert message.startswith(f"transformers {version} is installed, and encoders need 4.53 to 4.57.6, the last v")
+    assert message.startswith(f"transformers {version} is installed, but encoders need 4.53 to 4.57.6, the last v")
     assert message.endswith("(make setup), or run: pip install transformers==4.57.6") and "\n" not in message
 
 
@@ -89,4 +89,4 @@ def test_commands_say_so_in_one_line(command, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     ran = subprocess.run(words, capture_output=True, text=True, timeout=120, cwd=tmp_path, env=environment)
     assert ran.returncode == 2 and len(ran.stderr.splitlines()) == 1, ran.stderr
-    assert "transformers 5.24.0 is installed, and encoders need 4.53 to 4.57.6" in ran.stderr
+    assert "transformers 5.24.0 is installed, but encoders need 4.53 to 4.57.6" in ran.stderr

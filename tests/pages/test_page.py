@@ -128,8 +128,8 @@ def test_the_page_of_a_run_is_one_file_with_all_its_sections(page_file):
 
 def test_the_page_says_its_result_and_what_was_run(page_file, run, tmp_path):
     read = Read(page_file.read_text("utf-8"))
-    headline = "fedavgs reaches a test accuracy of 75.00 % after 2 rounds; always naming the most frequent class gives"
-    assert f"{headline} 60.00 %." in read.text and "no better than" not in read.text
+    headline = "fedavgs reaches a test accuracy of 75.00 % after 2 rounds; always predicting the most frequent class"
+    assert f"{headline} gives 60.00 %." in read.text and "no better than" not in read.text
     for name, value in (("task", "sentence relations"), ("data", "chemprot"), ("partition", "iid"), ("model", "pcnn")):
         assert f"{name} {value}" in read.text, name
     assert "rounds 2 of 2 clients 2, 2 a round" in read.text
@@ -142,7 +142,7 @@ def test_the_page_says_its_result_and_what_was_run(page_file, run, tmp_path):
     (folder / "summary.json").write_text(json.dumps(summary), "utf-8")
     (folder / "recipe.toml").write_text(RECIPE.replace("chemprot", "shipped"), "utf-8")
     text = Read(write_page(folder).read_text("utf-8")).text
-    assert "The model is no better than always naming the most frequent class." in text and "--data" not in text
+    assert "The model is no better than always predicting the most frequent class." in text and "--data" not in text
     (folder / "recipe.toml").write_text("a = ", "utf-8")
     with pytest.raises(UserError, match=r"recipe\.toml: is damaged"):
         write_page(folder)
@@ -175,7 +175,7 @@ def test_what_clients_gain_by_fine_tuning(run, tmp_path):
     rows = ("医院 A", 4, 0.25, 1.0, 0.75, 0.5, 0.5), ("B", 4, 1, 0, 0.75, 0.2, -0.25)
     csv_file(folder / "clients.csv", heading, *rows)
     text = Read(write_page(folder, tmp_path / "page.html").read_text("utf-8")).text
-    for part in ("gain by fine-tuning, all examples 12.50 %", "gains least B: -25.00 %", "do not lose 50.00 %"):
+    for part in ("gain by fine-tuning, all examples 12.50 %", "gains least B: -25.00 %", "do not get worse 50.00 %"):
         assert part in text, part
     # The client that gains least first.
     assert "B 4 100.00 % 75.00 % -25.00 % 0.0000 医院 A 4 25.00 % 75.00 % 50.00 % 1.0000" in text
@@ -248,7 +248,7 @@ def test_all_kinds_of_blocks_and_no_script_without_charts():
     ("name", "content", "said"),
     [
         ("summary.json", None, "the run is not finished (summary.json is missing)"),
-        ("summary.json", "{", "summary.json: is damaged (no JSON)"),
+        ("summary.json", "{", "summary.json: is damaged (not JSON)"),
         ("summary.json", "{}", "summary.json: is damaged"),
         ("metrics.csv", "round,a\r\n", "metrics.csv: is missing or empty"),
         ("metrics.csv", None, "metrics.csv: is missing or empty"),
@@ -257,7 +257,7 @@ def test_all_kinds_of_blocks_and_no_script_without_charts():
         ("clients.csv", "client,examples,accuracy,loss\r\nA,4,high,1\r\n", "clients.csv: is damaged"),
         ("classes.csv", "class,f1\r\nA,1\r\n", "classes.csv: is damaged"),
         ("labels.csv", "client,split,a\r\nA,train\r\n", "labels.csv: is damaged"),
-        ("comparison.json", '{"format": 0}', "comparison.json: is of another version"),
+        ("comparison.json", '{"format": 0}', "comparison.json: was written by another version"),
         ("comparison.json", json.dumps({"format": FORMAT, "tables": []}), "comparison.json: is damaged"),
     ],
 )
@@ -290,7 +290,7 @@ def test_what_a_run_does_not_hold_is_said(run, tmp_path):
     for name in ("labels.csv", "classes.csv", "confusion.csv", "environment.json"):
         (tmp_path / "run" / name).unlink()
     read = Read(write_page(tmp_path / "run").read_text("utf-8"))
-    assert "The labels of its clients are not known here (no labels.csv)." in read.text
+    assert "The labels of its clients are unknown here (there is no labels.csv)." in read.text
     assert "#classes" not in read.attributes("href") and "#clients" in read.attributes("href")
 
 

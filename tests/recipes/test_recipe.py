@@ -104,11 +104,11 @@ ALGORITHM, TRAINING, TASK = SYNTHETIC["algorithm"], SYNTHETIC["training"], SYNTH
         ({"seed": -1}, "'seed' must be a whole number from 0"),
         ({"seed": 2**32}, "'seed' must be a whole number from 0 to 2^32 - 1, got 4294967296"),
         ({"name": ""}, "'name' must be a string in quotes, got ''"),
-        ({"name": "../../escaped"}, "'../../escaped' holds a path's separator; give the folder by --out"),
-        ({"name": "a\\b"}, "holds a path's separator"),
+        ({"name": "../../escaped"}, "'../../escaped' has a path separator; use --out for the folder"),
+        ({"name": "a\\b"}, "has a path separator"),
         ({"name": ".hidden"}, "begins with a dot"),
-        ({"name": "a\nb"}, "'a\\nb' holds a control character"),
-        ({"name": "a\x1b[2Jb"}, "holds a control character"),
+        ({"name": "a\nb"}, "'a\\nb' has a control character"),
+        ({"name": "a\x1b[2Jb"}, "has a control character"),
         ({"name": " "}, "begins or ends with a space"),
         ({"name": "症" * 51}, "is longer than 150 bytes"),
         ({"description": 3}, "'description' must be a string in quotes, got 3"),
@@ -140,9 +140,9 @@ def test_a_refused_recipe_leaves_nothing(capsys, tmp_path, monkeypatch):
     folder = tmp_path / "work"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    refusal(command(capsys, "train", write_recipe(tmp_path / "r.toml", name="../../escaped")), "a path's separator")
+    refusal(command(capsys, "train", write_recipe(tmp_path / "r.toml", name="../../escaped")), "a path separator")
     path = write_recipe(tmp_path / "r.toml", training={"roundz": 3})
-    refusal(command(capsys, "train", path, "--set", "name=../x"), "a path's separator")
+    refusal(command(capsys, "train", path, "--set", "name=../x"), "a path separator")
     refusal(command(capsys, "train", path), path, "'training.roundz'", "did you mean 'rounds'?")
     assert not list(folder.iterdir()) and {path.name for path in tmp_path.iterdir()} == {"work", "r.toml"}
 

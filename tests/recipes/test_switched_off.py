@@ -23,8 +23,8 @@ REFUSED = {
     "algorithm.max_gradient_norm=1e-30": "'algorithm.max_gradient_norm' must be at least 1e-06, got 1e-30",
     # Shares of nothing, and of all.
     "choice.dev_share=0.99": "'choice.dev_share' must be above 0 and at most 0.5, got 0.99",
-    "failures.dropout=1.0": "dropout must be below 1, or nobody ever answers; got 1",
-    "failures={dropout=0.5, late=0.5}": "shares dropout, late must be below 1 together, or nobody ever answers; got 1",
+    "failures.dropout=1.0": "dropout must be below 1, or no client ever answers; got 1",
+    "failures={dropout=0.5, late=0.5}": "dropout, late must be below 1 together, or no client ever answers; got 1",
     "attack={kind='scale', factor=1e38}": "'attack.factor' must be above 0 and at most 1e+09, got 1e+38",
     # Keys that nothing reads.
     "training.attempts=3": "'training.attempts' needs min_clients of at least 1",
@@ -42,8 +42,8 @@ def test_a_value_is_refused_in_one_line(override):
 
 
 REFUSED_WITH_DATA = {
-    "aggregation={compression='top_k', top_share=1e-12}": "top_share is 1e-12, not one of the 15 numbers of the",
-    "choice.dev_share=1e-9": "'choice.dev_share' is 1e-09, less than one example of the largest client's",
+    "aggregation={compression='top_k', top_share=1e-12}": "top_share is 1e-12, which is less than one of the 15",
+    "choice.dev_share=1e-9": "'choice.dev_share' is 1e-09, which is less than one of the largest client's",
 }
 
 
@@ -55,9 +55,11 @@ def test_a_share_of_nothing_is_refused_once_the_sizes_are_known(override):
 
 
 WARNED = {
-    ("choice.patience=1000",): "choice.patience is 1000 and training.rounds 3, so patience never ends the training",
-    ("attack={kind='nan', clients=0.9}",): "attack.clients makes 4 of 4 clients attackers; no rule withstands half",
-    (*EXAMPLES, "algorithm.batch_size=1000000"): "algorithm.batch_size is 1000000 and no client has more than",
+    ("choice.patience=1000",): "choice.patience is 1000 and training.rounds is 3, so training never stops early",
+    (
+        "attack={kind='nan', clients=0.9}",
+    ): "attack.clients makes 4 of 4 clients attackers; no aggregation rule withstands half",
+    (*EXAMPLES, "algorithm.batch_size=1000000"): "algorithm.batch_size is 1000000 but no client has more than",
 }
 
 
@@ -79,7 +81,7 @@ def test_a_value_with_an_effect_is_not(overrides):
             {"privacy": {"epsilon": 1.0, "noise_multiplier": 0.1}, "evaluation": {"train_split": False}},
             "the first round would already spend",
         ),
-        ({"failures": {"dropout": 1.0}, "training": {"rounds": 2, "min_clients": 1}}, "nobody ever answers"),
+        ({"failures": {"dropout": 1.0}, "training": {"rounds": 2, "min_clients": 1}}, "no client ever answers"),
         ({"attack": {"kind": "scale", "factor": 1e38}}, "'attack.factor' must be"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",

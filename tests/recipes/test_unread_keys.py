@@ -86,7 +86,7 @@ def test_vectors_and_a_model_that_has_none(tmp_path, model):
     with pytest.raises(UserError) as caught:
         prepared.local_model(recipe.model)
     assert str(caught.value) == (
-        "the model 'logistic_regression' as the recipe sets it does not read word vectors; "
+        "with this recipe the model 'logistic_regression' does not read word vectors; "
         "leave task.vectors_path (or task.vectors) out, or choose another model"
     )
 

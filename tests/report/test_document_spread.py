@@ -65,7 +65,7 @@ def test_pictures_show_what_changes(tmp_path):
 
 def test_a_histogram_of_another_shape_is_refused(tmp_path):
     made = statistics(3)
-    with pytest.raises(ValueError, match=r"shape \(3, 3\), needed is \[2, 3\]"):
+    with pytest.raises(ValueError, match=r"shape \(3, 3\), but must be \[2, 3\]"):
         entropy_png(tmp_path / "a.png", made.histogram, made.edges, ["a", "b"])
 
 

@@ -45,10 +45,12 @@ def test_a_curve_reads_back(tmp_path):
 def test_a_damaged_file_is_named(text, tmp_path):
     path = tmp_path / "c.csv"
     path.write_text(text, "utf-8")
-    with pytest.raises(UserError, match=r"c\.csv: is not a curve of precision and recall; remove it and resume"):
+    with pytest.raises(
+        UserError, match=r"c\.csv: is not a precision-recall curve; remove it, then continue with --resume"
+    ):
         read_precision_recall(path)
     path.write_bytes(b"\xff\xfe\x00recall")
-    with pytest.raises(UserError, match=r"c\.csv: is not a curve"):
+    with pytest.raises(UserError, match=r"c\.csv: is not a precision-recall curve"):
         read_precision_recall(path)
 
 

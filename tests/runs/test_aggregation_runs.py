@@ -15,7 +15,7 @@ from tff_re.exporting.export_run import _privacy
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.reading import read_history
 
-SAID = "a simulation of secure sums, which protects nothing"
+SAID = "a simulation of secure sums that protects nothing"
 SECURE = 'aggregation.secure="simulated"'
 TOP = ('aggregation.compression="top_k"', "aggregation.top_share=0.4")
 
@@ -72,7 +72,7 @@ def test_every_output_of_simulated_secure_sums_says_so(runtime, tmp_path, capsys
     assert any(f"no secure aggregation: {SAID}" in line for line in _privacy(builder().build(secured), None))
     rows = [ComparisonRow("plain", {}), ComparisonRow("rounded", {}, notes=secured.notes)]
     table = comparison_markdown(Table(rows))
-    assert f"rounded: {SAID}" in table and "uncompressed, but where a note says otherwise." in table
+    assert f"rounded: {SAID}" in table and "uncompressed, unless a note says otherwise." in table
     assert SAID not in comparison_markdown(Table(rows[:1])) and "uncompressed." in comparison_markdown(Table(rows[:1]))
 
 

@@ -448,7 +448,7 @@ def test_partition_files(runtime, capsys, tmp_path):
     at_server = Partition("iid", {}, 0, {"a": ClientSamples(tuple(ids[3:]), ())}, (), tuple(ids[:3]))
     missing = Partition("iid", {}, 0, {"a": ClientSamples(tuple(ids[3:]), ())})
     for partition, parts in (
-        (at_server, ["holds sentences out, and bags are evaluated whole"]),
+        (at_server, ["holds out single sentences, but bags are evaluated as a whole"]),
         (missing, ["p.json"]),
     ):
         write_partition(partition, tmp_path / "p.json")
@@ -467,7 +467,7 @@ def test_a_split_without_a_fact_is_refused(capsys, tmp_path):
         task = {"test_path": str(path), "rel2id": relations, "dev_share": share}
         recipe = write_recipe(tmp_path / "r.toml", bag_table(task=task))
         typed = command(capsys, "train", recipe, "--out", tmp_path / "out")
-        refusal(typed, f"bags of {split}: none of its", "is related", "choose other splits or another dev_share")
+        refusal(typed, f"bags of {split}: none of its", "has a relation", "choose other splits or another dev_share")
     assert not (tmp_path / "out").exists()
 
 

@@ -116,7 +116,7 @@ def test_a_resumed_run_alone_is_the_same(alone, runtime, tmp_path):
 
 
 def test_what_needs_one_model_says_so(alone, capsys):
-    refusal(command(capsys, "export", alone.folder), "every client of this run has a model of its own")
+    refusal(command(capsys, "export", alone.folder), "this run has one model per client")
     typed = command(capsys, "evaluate", alone.folder)
     assert typed.code == 0 and f"{alone.result.test.metrics['loss']:.4f}" in typed.out
 
@@ -191,22 +191,28 @@ def test_local_heads_are_kept_and_resumed(runtime, tmp_path):
     ("change", "parts"),
     [
         ({"baseline": {"kind": "lokal"}}, ["'baseline.kind' must be one of 'local', 'pooled', got 'lokal'"]),
-        ({"baseline": {"kind": "local"}, "personalise": {}}, ["[personalise] is of a global model"]),
-        ({"baseline": {"kind": "pooled"}, "personalise": {"local_head": True}}, ["'personalise.local_head' goes with"]),
+        ({"baseline": {"kind": "local"}, "personalise": {}}, ["[personalise] needs a global model"]),
+        (
+            {"baseline": {"kind": "pooled"}, "personalise": {"local_head": True}},
+            ["'personalise.local_head' cannot be combined with"],
+        ),
         (
             {"baseline": {"kind": "local"}, "aggregation": {"compression": "stochastic_8bit"}},
-            ["[baseline] has no server"],
+            ["a [baseline] run has no server"],
         ),
-        ({"baseline": {"kind": "pooled"}, "server_optimizer": {"name": "adam"}}, ["[server_optimizer] could change"]),
-        ({"baseline": {"kind": "local"}, "attack": {"kind": "nan"}}, ["[attack] could change"]),
-        ({"baseline": {"kind": "local"}, "failures": {"dropout": 0.1}}, ["[failures] could change"]),
+        ({"baseline": {"kind": "pooled"}, "server_optimizer": {"name": "adam"}}, ["[server_optimizer] has no effect"]),
+        ({"baseline": {"kind": "local"}, "attack": {"kind": "nan"}}, ["[attack] has no effect"]),
+        ({"baseline": {"kind": "local"}, "failures": {"dropout": 0.1}}, ["[failures] has no effect"]),
         (
             {"baseline": {"kind": "local"}, "algorithm": {"name": "scaffold"}},
             ["[baseline] with scaffold", "keep a"],
         ),
-        ({"personalise": {"epochs": 0}}, ["'personalise.epochs' must be at least 1 where local_head is false"]),
-        ({"personalise": {"layers": "adapter"}}, ["'personalise.layers' is 'adapter', and the model has no adapter"]),
-        ({"personalise": {"local_head": True}}, ["'personalise.local_head' with fedpap", "is only its classifier"]),
+        ({"personalise": {"epochs": 0}}, ["'personalise.epochs' must be at least 1 if local_head is false"]),
+        ({"personalise": {"layers": "adapter"}}, ["'personalise.layers' is 'adapter', but the model has no adapter"]),
+        (
+            {"personalise": {"local_head": True}},
+            ["'personalise.local_head' with fedpap", "consists only of its classifier"],
+        ),
     ],
     ids=str,
 )

@@ -147,7 +147,7 @@ def test_the_best_and_the_last_model_are_kept(early, capsys):
     losses = {int(row["round"]): row["dev/loss"] for row in rows if "dev/loss" in row}
     assert criterion == "dev/loss" and losses[chosen] == min(losses.values())
     assert 2 < len(rows) < 30 and len(rows) == chosen + 6, "it ended early, by patience"
-    reason = f"stopped after round {len(rows)}: dev/loss has not been better than in round {chosen}"
+    reason = f"stopped after round {len(rows)}: dev/loss has not improved since round {chosen}"
     assert early.result.stopped.startswith(reason)
     summary = json.loads((early.folder / "summary.json").read_text("utf-8"))
     at = next(row for row in rows if row["round"] == chosen)
@@ -205,7 +205,7 @@ def test_keys_that_cannot_be(choice, parts, capsys, tmp_path):
 
 def test_clients_of_one_example_have_nothing_to_choose_on():
     task = "task={name='synthetic', num_clients=4, num_features=5, num_classes=3, total_train=4, total_test=4}"
-    with pytest.raises(UserError, match=r"tiny\.toml: \[choice\] needs a client with two training examples"):
+    with pytest.raises(UserError, match=r"tiny\.toml: \[choice\] needs at least one client with two training examples"):
         builder().build(tiny(task, "choice={}"))
 
 

@@ -268,8 +268,8 @@ def test_others_train_by_recipe(sections, runtime, tmp_path):
         ({"task": {"mesh_tree": "none.bin"}}, "none.bin"),
         ({"task": {"test_path": None}}, "dev.pubtator"),
         ({"task": {"tokenizer": "plain"}}, 'does not know the marker of mentions, "*"; use an encoder that has it'),
-        ({"model": {"block_size": 5}}, "a width of 16 is no multiple of model.block_size, 5"),
-        ({"algorithm": {"name": "fedrs"}}, "fedrs: needs examples of one class"),
+        ({"model": {"block_size": 5}}, "its width 16 is not a multiple of model.block_size, 5"),
+        ({"algorithm": {"name": "fedrs"}}, "fedrs: needs examples with one class"),
         ({"partition": {"name": "structural_entropy", "num_clients": 3, "form": "released_code"}}, "cuts"),
         ({"partition": {"name": "by_field", "field": "speaker"}}, "speaker"),
     ],
@@ -311,7 +311,7 @@ def test_splits_that_cannot_judge(capsys, tmp_path):
         typed = command(capsys, "train", recipe, "--out", tmp_path / "out")
         assert HIDDEN not in refusal(typed, *parts) + typed.out
 
-    refused([100], "documents can be set apart only of two or more", "use a split of its own")
+    refused([100], "setting documents apart needs at least two documents", "use a split of its own")
     nothing = ["none of its", "documents states a relation", "choose other splits or another dev_share"]
     refused([102, 108], "documents of dev", *nothing)
     refused([102, 108], "documents of test", *nothing, dev_share=0.0)

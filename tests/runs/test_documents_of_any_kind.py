@@ -197,12 +197,12 @@ def test_what_the_recipe_says_of_pairs(files):
             "'task.pair_types' needs dataset = 'biored' or 'docred' or",
         ),
         ({"dataset": "gda", "directed": True}, "'task.directed' needs dataset = 'biored' or 'docred' or 'documents'"),
-        ({"pair_types": [["ChemicalEntity"]]}, "'task.pair_types' must hold pairs of types"),
+        ({"pair_types": [["ChemicalEntity"]]}, "'task.pair_types' must have pairs of types"),
         ({"pair_types": []}, "'task.pair_types' must not be empty"),
         ({"directed": "Bind"}, "'task.directed' must be true, false or a list, got 'Bind'"),
         ({"directed": ["Bnd"]}, "directed names an unknown relation; did you mean 'Bind'?"),
         ({"pair_types": [["Chemical", "CellLine"]]}, "did you mean 'ChemicalEntity'?"),
-        ({"dataset": "documents", "relations": ["Bind"]}, "states a relation that is not among those given; "),
+        ({"dataset": "documents", "relations": ["Bind"]}, "states a relation that is not in the list; "),
         ({"dataset": "documents", "separators": ""}, "'task.separators' must not be empty"),
         ({"dataset": "docred"}, "is not JSON"),
     ],
@@ -317,8 +317,8 @@ def test_sites_need_the_recipe_to_name_relations_and_types(files):
         return str(caught.value)
 
     message = refused(docred_table(files))
-    assert message == "task.relations: sites cannot take it from their files, which may differ; name it in the recipe"
-    assert refused(docred_table(files, {"relations": ["P1"]})).startswith("task.pair_types: sites cannot take it")
+    assert message == "task.relations: it cannot come from the sites' files, which may differ; set it in the recipe"
+    assert refused(docred_table(files, {"relations": ["P1"]})).startswith("task.pair_types: it cannot come from")
     require_task(resolve(docred_table(files, {"relations": ["P1"], "pair_types": [["A", "B"]]}), "r.toml").task)
     require_task(resolve(biored_table(files), "r.toml").task)
     require_task(resolve(document_table(), "r.toml").task)
@@ -339,10 +339,10 @@ def test_the_files_of_these_tests_are_of_their_forms():
         ({"pair_types": [["A"]]}, "pair_types"),
         ({"pair_types": {}}, "pair_types"),
         ({"pair_types": [["A", 1]]}, "pair_types"),
-        ({"pairs": []}, "no object"),
-        ({"pairs": {"path": "x"}}, "no object"),
+        ({"pairs": []}, "not an object"),
+        ({"pairs": {"path": "x"}}, "not an object"),
         ({"pairs": {"directed": "Bind"}}, "which relations have a direction"),
-        ({"pairs": {"separators": 1}}, "no string"),
+        ({"pairs": {"separators": 1}}, "not a string"),
         ({"pair_types": [["A", "B"]], "pairs": {"directed": ["Bind"], "separators": ";"}}, None),
         ({}, None),
     ],

@@ -355,7 +355,7 @@ def test_attackers_flip_the_tags_of_their_texts(texts, runtime, tmp_path):
     [
         (
             {"attack": {"kind": "backdoor", "clients": 1}},
-            "[attack] kind = 'backdoor': a trigger stands for one class of a whole text, and tokens have tags; flip",
+            "[attack] kind = 'backdoor': a trigger changes the class of a whole text, but here each token has a",
         ),
         ({"model": {"name": "lstm"}}, "choose model.name = 'tagger', or 'token_encoder' with task.encoding = 'pieces'"),
         ({"choice": {"metric": "accuracy"}}, "'choice.metric': there is no metric 'accuracy'"),
@@ -421,7 +421,7 @@ def test_the_page_of_a_run_has_f1_by_type_and_client(whole, capsys, tmp_path):
     typed = command(capsys, "report", whole.folder, "--out", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text("utf-8")
     assert typed.code == 0 and SECRET not in page
-    for title in ("F1 of the final model on each client", "Precision, recall and F1 at the end, test examples"):
+    for title in ("F1 of the final model on each client", "Final precision, recall and F1 on test examples"):
         assert title in page
     for name in ("test/f1", "test/macro_f1", "test/lenient_f1", "dev/f1", "dictionary of the training entities"):
         assert name in page
@@ -453,7 +453,7 @@ def test_an_audit_says_in_a_line_what_does_not_fit(whole, tmp_path, capsys):
     assert typed.code == 0 and typed.err == "", typed
     page = (out / "audit.md").read_text("utf-8")
     assert SECRET not in page + typed.out
-    assert "Label counts: not applicable: a text's tokens have tags" in page
+    assert "Label counts: not applicable: each token has a tag" in page
     assert "Span check of the encoder's first query projection: not applicable: the model has no pretrained" in page
     assert "Not applicable: its examples are texts with a tag for each token" in page
     numbers = json.loads((out / "audit.json").read_text("utf-8"))["parts"]

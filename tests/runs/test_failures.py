@@ -292,7 +292,9 @@ def test_a_round_that_loses_a_client_between_two_stages_is_that_of_the_others(ma
 
 
 def test_between_stages_is_refused_where_a_round_has_one_stage():
-    with pytest.raises(UserError, match=r"between_stages needs rounds of several stages, and those of fedavg"):
+    with pytest.raises(
+        UserError, match=r"between_stages needs rounds with several stages, but a round of fedavg has one"
+    ):
         builder().build(tiny("failures.between_stages=0.1", "algorithm={name='fedavg'}"))
 
 
@@ -453,7 +455,7 @@ def begun(path, experiment):
 
 
 def test_every_output_says_that_clients_failed(here, tmp_path, capsys):
-    said = "clients fail, in simulation: of those asked 20 % never answer, 10 % answer too late; rounds are of who"
+    said = "simulated failures: of the clients asked, 20 % never answer, 10 % answer too late; each round uses"
     recipe, out = write_recipe(tmp_path / "r.toml", failures={"dropout": 0.2, "late": 0.1}), tmp_path / "run"
     typed = command(capsys, "train", recipe, "--set", "training.rounds=1", "--out", out, "--runtime", "in-process")
     assert typed.code == 0, typed.err
@@ -485,10 +487,10 @@ def test_a_quorum_that_is_not_reached_is_one_line(tmp_path, capsys):
     [
         (
             ["failures.dropout=0.6", "failures.late=0.5"],
-            "shares dropout, late must be below 1 together, or nobody",
+            "shares dropout, late must be below 1 together, or no client",
         ),
-        (["failures.dropout=1.0"], "shares dropout must be below 1, or nobody ever answers; got 1"),
-        (["failures.dropout=1.0", "training.min_clients=1"], "dropout must be below 1, or nobody ever answers"),
+        (["failures.dropout=1.0"], "shares dropout must be below 1, or no client ever answers; got 1"),
+        (["failures.dropout=1.0", "training.min_clients=1"], "dropout must be below 1, or no client ever answers"),
         (["training.attempts=3"], "'training.attempts' needs min_clients of at least 1"),
         (["failures.dropout=1.5"], "'failures.dropout' must be from 0 to 1, got 1.5"),
         (["failures.droput=0.1"], "unknown key 'failures.droput'; did you mean 'dropout'?"),
@@ -499,7 +501,7 @@ def test_a_quorum_that_is_not_reached_is_one_line(tmp_path, capsys):
         (["training.attempts=2"], "'training.attempts' needs min_clients of at least 1"),
         (["training.over_sampling=0.5"], "'training.over_sampling' must be from 1 to 1000, got 0.5"),
         (["training.over_sampling=2.5"], "asks 5 clients a round, but only 4 have training examples; lower it to at"),
-        (["training.min_clients=3"], "training.min_clients is 3, but only 2 answers count in a round; lower it"),
+        (["training.min_clients=3"], "training.min_clients is 3, but at most 2 answers count in a round; lower it"),
     ],
 )
 def test_bad_values_are_refused_by_their_key(overrides, message):
@@ -554,12 +556,12 @@ def test_privacy_of_examples_counts_every_client_that_was_asked():
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["training.tolerated_failures=1"], "training.tolerated_failures does not go with [privacy]"),
+        (["training.tolerated_failures=1"], "training.tolerated_failures cannot be combined with [privacy]"),
         (
             ["training.sampling=poisson", "training.min_clients=1"],
-            "min_clients does not go with Poisson sampling",
+            "min_clients cannot be combined with Poisson sampling",
         ),
-        (["failures.between_stages=0.1"], "failures.between_stages does not go with [privacy] of clients"),
+        (["failures.between_stages=0.1"], "failures.between_stages cannot be combined with [privacy] of clients"),
     ],
 )
 def test_what_privacy_cannot_count_is_refused(overrides, message):

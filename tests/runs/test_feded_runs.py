@@ -130,7 +130,7 @@ def test_a_partition_file_says_what_the_server_holds(undisturbed, capsys, tmp_pa
     ("sections", "parts"),
     [
         ({"server_share": None}, ["feded needs labelled examples at the server", "set task.server_share"]),
-        ({"algorithm": {**FEDED, "num_server_examples": 5}}, ["num_server_examples is 5", "the server holds 9"]),
+        ({"algorithm": {**FEDED, "num_server_examples": 5}}, ["num_server_examples is 5", "the server has 9 examples"]),
         ({"algorithm": {"name": "fedatts"}, "client_model": OTHER_MODEL}, ["fedatts combines", "[client_model] out"]),
         ({"client_model": {"name": "pcnn"}}, ["the model 'pcnn' does not take the inputs"]),
         ({"client_model": {"name": "lstm", "unit": 3}}, ["unknown key 'client_model.unit'; did you mean 'units'"]),
@@ -150,7 +150,7 @@ def test_a_class_that_the_server_would_not_have(capsys, tmp_path):
     table = text_recipe(write_json(tmp_path / "c.json", corpus), server_share=0.1, server_stratified=True)
     path = write_recipe(tmp_path / "r.toml", table, algorithm=FEDED)
     typed = command(capsys, "train", path, "--out", tmp_path / "run")
-    assert SECRET not in refusal(typed, "the server's examples have none of class", "leave the class out")
+    assert SECRET not in refusal(typed, "the server has no example of class", "leave the class out")
     assert not (tmp_path / "run").exists()
 
 
@@ -213,7 +213,7 @@ def test_a_comparison_tells_rounds_classes_medians_and_what_is_sent_less(runtime
     markdown = (tmp_path / "out" / "comparison.md").read_text("utf-8")
     assert "rounds to test/accuracy 0.1" in markdown and "test/accuracy final, median" in markdown
     less = round(int(rows["FedAvg"]["bytes_up"]) / int(rows["FedED"]["bytes_up"]))
-    assert less >= 2 and "times less up than FedAvg" in markdown and f"| {less} |" in markdown
+    assert less >= 2 and "times less upload than FedAvg" in markdown and f"| {less} |" in markdown
     assert "| nan |" not in markdown, "rows that send nothing"
     with open(tmp_path / "out" / "comparison-classes.csv", newline="", encoding="utf-8") as file:
         classes = list(csv.DictReader(file))

@@ -23,6 +23,6 @@ def test_a_run_of_the_other_stack_is_not_resumed(tmp_path):
     with pytest.raises(UserError) as refused:
         folder.begin(recipe, resume=True)
     assert str(refused.value) == (
-        f"{folder.path}: was begun with {other}, and this environment has {DISTRIBUTION}; resume it in an environment "
-        "like its own, or give another --out"
+        f"{folder.path}: was started with {other}, but this environment has {DISTRIBUTION}; resume it in the "
+        "environment it was started in, or give another --out"
     )

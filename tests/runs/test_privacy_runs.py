@@ -217,7 +217,7 @@ def test_statistics_of_the_training_leave_only_where_a_simulation_asks_for_them(
     added = set(with_metrics.privacy["seen_by_server"]) - set(quiet.result.privacy["seen_by_server"])
     assert sorted(line.split(",")[0] for line in added) == [
         "the evaluation of all training examples",
-        "the training's loss and steps",
+        "the training loss, the number of steps",
     ]
 
 
@@ -231,7 +231,7 @@ def test_training_examples_are_not_evaluated_beside_the_noise(plan, in_process, 
 def test_a_run_whose_updates_are_not_finite_ends(in_process, tmp_path):
     """Though nothing says how many of its clients counted."""
     wild = ("privacy.noise_multiplier=1e6", 'algorithm={name="fedavg", learning_rate=1e38}')
-    with pytest.raises(Diverged, match=r"changed no weight: .*learning_rate"):
+    with pytest.raises(Diverged, match=r"left all weights unchanged: .*learning_rate"):
         run(tmp_path / "run", in_process, (*EXAMPLE, *wild))
 
 
@@ -412,7 +412,11 @@ BAD = [
     ({"noise_multiplier": 1.0, "noise_seed": "file:/no/such"}, {}, ["'privacy.noise_seed'", "/no/such", "No such"]),
     ({"noise_multiplier": 1.0, "noise_seed": "file:/dev/null"}, {}, ["'privacy.noise_seed'", "/dev/null", "no file"]),
     ({"noise_multiplier": 0.1, "epsilon": 1.0}, {}, ["'privacy.epsilon'", "first round"]),
-    ({"noise_multiplier": 1.0, "unit": "group"}, {}, ["privacy.unit is 'group'", "no document or patient"]),
+    (
+        {"noise_multiplier": 1.0, "unit": "group"},
+        {},
+        ["privacy.unit is 'group'", "do not belong to documents or patients"],
+    ),
     *(
         ({"noise_multiplier": 1.0, "unit": unit}, {"algorithm": {"name": name}}, [f"unit = '{unit}'", name])
         for unit, name in (("client", "scaffold"), ("client", "fedcmc"), ("example", "scaffold"), ("example", "fedcmc"))

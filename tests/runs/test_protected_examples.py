@@ -64,7 +64,7 @@ def test_runs_with_protected_examples_and_groups(corpus, tmp_path):
 @pytest.mark.parametrize(
     "table, changes, reason",
     [
-        (SYNTHETIC, {}, "privacy.unit is 'group', but this task's examples are of no document or patient"),
+        (SYNTHETIC, {}, "privacy.unit is 'group', but this task's examples do not belong to documents or patients"),
         (SYNTHETIC, {"unit": "example", "noise_multiplier": None}, "has neither noise_multiplier nor epsilon"),
     ],
 )
@@ -78,5 +78,5 @@ def test_what_is_refused_in_one_line(table, changes, reason):
 def test_groups_of_single_examples_are_refused(tmp_path):
     corpus = write_json(tmp_path / "train.json", consultations(dialogues=12, sentences=1))
     table = {**text_recipe(corpus), "partition": {"name": "iid", "num_clients": 2}}
-    with pytest.raises(UserError, match="no client has two training examples of one document"):
+    with pytest.raises(UserError, match="no client has two training examples from the same document"):
         ExperimentBuilder().build(recipe_of(table, "group"))

@@ -216,7 +216,7 @@ def test_what_server_and_clients_keep_survives(name, tmp_path):
 
 def test_a_server_optimizer_that_does_not_fit_is_one_line(runtime, tmp_path):
     plan = ("server_optimizer.name='yogi'", "algorithm.server_step=9.0")
-    with pytest.raises(UserError, match=r"^tiny.toml: \[server_optimizer\] takes the place of algorithm.server_step"):
+    with pytest.raises(UserError, match=r"^tiny.toml: \[server_optimizer\] replaces algorithm.server_step"):
         run(tmp_path / "run", runtime, plan=plan)
 
 
@@ -261,7 +261,9 @@ def test_another_partition_is_refused_on_resume(text_run, tmp_path):
     original = (tmp_path / "run" / "partition.json").read_bytes()
     partition = json.loads(original)
     partition["clients"] = dict(reversed(partition["clients"].items()))  # the order decides who is sampled
-    with pytest.raises(UserError, match=r"partition\.json: the run was begun with this partition; resume it with the"):
+    with pytest.raises(
+        UserError, match=r"partition\.json: the run was started with this partition; resume it with the"
+    ):
         text_run("run", write_json(tmp_path / "other.json", partition), resume=True)
     assert (tmp_path / "run" / "partition.json").read_bytes() == original
 
@@ -447,7 +449,7 @@ def test_a_checkpoint_of_another_version_is_refused(undisturbed, capsys, monkeyp
     shutil.copytree(undisturbed[0], tmp_path / "run")
     monkeypatch.setattr("tff_re.runs.resuming._MARK", "tff-re run record 2")
     typed = command(capsys, "evaluate", tmp_path / "run")
-    refusal(typed, "round_8: is of another version of tff-re; train into another --out")
+    refusal(typed, "round_8: was written by another version of tff-re; train into another --out")
 
 
 # Ctrl-C, which leaves a checkpoint of the last finished round
@@ -463,7 +465,7 @@ INTERRUPTED = {
         "privacy={clip=0.5, noise_multiplier=1.0, delta=0.01}",
         "evaluation.train_split=false",
     ),
-    "clients fail": ("failures={dropout=0.3}", "training.min_clients=1"),
+    "simulated failures": ("failures={dropout=0.3}", "training.min_clients=1"),
 }
 
 
@@ -507,7 +509,7 @@ def test_an_interrupted_run_goes_on_after_its_last_finished_round(name, in_proce
             train(out, resume=number > 0, on_round=lambda report: rounds.append(report.round))
         done = (2, 3, 4)[number]
         assert latest_round(RunFolder(out)) == done
-        assert ended.value.__notes__ == [f"interrupted after round {done}, which is kept; continue with --resume"]
+        assert ended.value.__notes__ == [f"interrupted after round {done}, which is saved; continue with --resume"]
     lines = []
     _, result = train(out, resume=True, on_round=lambda report: rounds.append(report.round), on_line=lines.append)
     assert rounds == [1, 2, 3, 5] and lines == ["resumed after round 4 of 5"]
@@ -536,7 +538,7 @@ def test_an_error_of_ours_or_an_interrupt_in_round_1_leaves_none(in_process, mon
         assert not latest_round(RunFolder(tmp_path / str(number))) and not hasattr(ended.value, "__notes__")
     lines = []
     run(tmp_path / "0", in_process, plan=RARELY, resume=True, on_line=lines.append)
-    assert lines == ["resumed; no round was finished, so round 1 is next"]
+    assert lines == ["resumed; no round was finished, so training starts with round 1"]
 
 
 @pytest.mark.parametrize("signals", [1, pytest.param(2, marks=pytest.mark.slow)])
@@ -574,15 +576,13 @@ def test_interrupted_while_the_checkpoint_is_written(signals, in_process, monkey
 
 def test_a_full_disk_when_interrupted_does_not_hide_the_interrupt(in_process, monkeypatch, tmp_path):
     def full(*arguments):
-        raise UserError("no room left to write")
+        raise UserError("the disk is full")
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt) as ended:
         patch.setattr(Records, "save", full)
         interrupted(patch, Participation, "of_round", 2)
         run(tmp_path / "run", in_process, plan=RARELY)
-    assert ended.value.__notes__ == [
-        "interrupted, and the checkpoint of round 1 cannot be written: no room left to write"
-    ]
+    assert ended.value.__notes__ == ["interrupted, and the checkpoint of round 1 cannot be written: the disk is full"]
 
 
 # Ctrl-C while something is written
@@ -636,7 +636,7 @@ def test_killed_in_the_middle(name, capsys, request, tmp_path):
     assert 3 <= done < 16, "the kill came too late to show anything"
     assert len(read_history(RunFolder(killed))) == done, "a row was half-written"
     refused = command(capsys, "train", recipe, "--out", killed)
-    refusal(refused, f"{killed}: holds this run already; continue it with --resume")
+    refusal(refused, f"{killed}: already holds this run; continue it with --resume")
 
     resumed = command(capsys, "train", recipe, "--out", killed, "--resume", "--runtime", name)
     assert resumed.code == 0 and resumed.err == ""

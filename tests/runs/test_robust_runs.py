@@ -69,7 +69,7 @@ def test_every_output_of_an_attacked_run_says_so(tmp_path, capsys):
     out = tmp_path / "run"
     typed = command(capsys, "train", recipe, "--out", out, *arguments)
     assert typed.code == 0, typed.err
-    collects = "this rule holds the updates of all clients of a round at the server"
+    collects = "with this rule the server holds the updates of all clients of a round"
     begin, _, end = " ".join(typed.out.split()).partition("test examples of all clients")
     assert all(said in part for said in (SAID, collects) for part in (begin, end))
     assert "attack/clients" in (out / "metrics.csv").read_text("utf-8").splitlines()[0]
@@ -83,7 +83,7 @@ def test_every_output_of_an_attacked_run_says_so(tmp_path, capsys):
     details = json.loads((out / "export" / "export.json").read_text("utf-8"))["details"]
     assert any(line.startswith(SAID) for line in details["limits"]) and collects in details["training"]["notes"]
     card = (out / "export" / "README.md").read_text("utf-8").replace("\\", "")
-    assert SAID in card and collects in card and "no secure aggregation: the recipe sets none" in card
+    assert SAID in card and collects in card and "no secure aggregation: not set in the recipe" in card
     refusal(command(capsys, "audit", out, "--runtime", "in-process"), "its clients were attacked")
     attacked = tiny("attack.kind=nan", "attack.clients=2")
     table = comparison_markdown(
@@ -154,7 +154,7 @@ def test_words_that_open_a_backdoor(tmp_path):
     for keys, message in (
         ({"trigger": "龘"}, "attack.trigger is '龘', which is not in the vocabulary"),
         ({"trigger_place": 20}, "the trigger's places 20 to 20 are not in 'tokens'"),
-        ({"target": "fever"}, "attack.target is 'fever', no label; "),
+        ({"target": "fever"}, "attack.target is 'fever', which is not a label; "),
     ):
         with pytest.raises(UserError, match=message):
             attack(**keys)
@@ -205,7 +205,7 @@ RULE, ATTACK = "aggregation.rule=", "attack.kind="
         (["aggregation.clip=0"], "'aggregation.clip' must be at least 1e-06, got 0"),
         (["aggregation.zeroing_factor=3"], "'aggregation.zeroing_factor' needs zeroing_quantile"),
         ([f"{RULE}rfa", "aggregation.secure=simulated"], "'aggregation.rule' = 'rfa' needs secure = 'none'"),
-        ([f"{RULE}krum", "aggregation.secure=simulated"], "under secure sums nobody sees an update"),
+        ([f"{RULE}krum", "aggregation.secure=simulated"], "with secure sums nobody sees a single update"),
         (["aggregation.clip=1", "aggregation.secure=simulated"], "'aggregation.clip' needs secure = 'none'"),
         ([f"{RULE}median", "aggregation.compression=top_k"], "needs compression = 'none'"),
         (["attack.clients=1"], "the key 'attack.kind' is missing"),
@@ -227,14 +227,14 @@ PRIVATE = ["evaluation.train_split=false", "privacy.noise_multiplier=1", "privac
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ([f"{RULE}krum"], "aggregation.krum_bad = 1 needs 5 clients a round, and 2 take part"),
-        ([f"{RULE}trimmed_mean"], "aggregation.trimmed_share = 0.2 of 2 clients a round leaves out nobody"),
+        ([f"{RULE}krum"], "aggregation.krum_bad = 1 needs 5 clients per round, but 2 take part"),
+        ([f"{RULE}trimmed_mean"], "aggregation.trimmed_share = 0.2 of 2 clients per round leaves out no client"),
         ([f"{RULE}fltrust"], "needs labelled examples at the server, which the task 'synthetic' does not have"),
-        ([f"{RULE}rfa", "algorithm.noise_scale=0", *PRIVATE], "do not go with privacy.unit = 'client'"),
+        ([f"{RULE}rfa", "algorithm.noise_scale=0", *PRIVATE], "cannot be combined with privacy.unit = 'client'"),
         ([f"{ATTACK}nan", "attack.clients=9"], "attack.clients is 9, but only 4 clients have training examples"),
-        ([f"{ATTACK}nan", "aggregation.secure=simulated"], "clients of a secure sum send whole numbers"),
-        ([f"{ATTACK}claim_all"], "[attack] kind = 'claim_all': claims triples, which only lazy_mil shares out"),
-        ([f"{ATTACK}backdoor", "attack.trigger=fever"], "attack.trigger is 'fever', and these examples are numbers"),
+        ([f"{ATTACK}nan", "aggregation.secure=simulated"], "for a secure sum clients send integers"),
+        ([f"{ATTACK}claim_all"], "[attack] kind = 'claim_all': claims triples, and only lazy_mil divides triples"),
+        ([f"{ATTACK}backdoor", "attack.trigger=fever"], "attack.trigger is 'fever', but these examples are numbers"),
     ],
 )
 def test_what_does_not_fit_the_run_is_refused(overrides, message):

@@ -272,7 +272,7 @@ def test_a_recipe_that_does_not_fit_is_refused_in_a_line(train_file, tmp_path, c
     (weightless / "config.json").unlink()
     refused(f"encoder {weightless}: holds no config.json", tokenizer=str(weightless))
     long = {"max_length": 65}
-    refused("r.toml: encoder", "reads 64 pieces, the task gives 65; lower task.max_length", **long)
+    refused("r.toml: encoder", "reads at most 64 word pieces, but the task gives 65; lower task.max_length", **long)
 
 
 # Whole runs.

@@ -137,7 +137,7 @@ def test_a_run_that_was_broken_off_has_the_same_file(method, round_num, before, 
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ("round,client,name,0,1,2", "round,client,name,0,1,2,3", "its columns are not those of this run's classes"),
+        ("round,client,name,0,1,2", "round,client,name,0,1,2,3", "its columns do not match this run's classes"),
         ("\n1,", "\none,", "row 2 is damaged"),
         (",similarity,", ",similarity,x", "row 2 is damaged"),
         (",similarity,", ",similarity,1,", "row 2 is damaged"),

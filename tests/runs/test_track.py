@@ -197,7 +197,7 @@ def test_a_full_disk_ends_the_run_in_one_line(here, tmp_path):
         path.unlink(missing_ok=True)
         path.symlink_to("/dev/full")
 
-    with pytest.raises(UserError, match=r"no room left to write .*free some space, then continue with --resume"):
+    with pytest.raises(UserError, match=r"the disk is full .*free some space, then continue with --resume"):
         run(tmp_path / "run", here, JSON, on_round=full)
 
 
@@ -274,7 +274,7 @@ BROKEN = {
         "failed (ConnectionError: http://host/ refused)",
     ),
     "crashes": ("import os\nos._exit(3)", "failed (exit code 3)"),
-    "hangs": ("import time\ntime.sleep(600)", "did not take all rounds within 1 seconds of the end"),
+    "hangs": ("import time\ntime.sleep(600)", "did not accept all rounds within 1 seconds after the end"),
 }
 
 
@@ -286,7 +286,7 @@ def test_a_service_that_fails_costs_one_line(here, plain, tmp_path, install, cap
     began = time.monotonic()
     run(tmp_path / "run", here, "track.sinks=['wandb', 'json']")
     assert time.monotonic() - began < 120, "the service hangs for 600 s"
-    line = f"track: wandb {reason}; this run is not tracked there any more"
+    line = f"track: wandb {reason}; this run is no longer tracked there"
     assert capfd.readouterr().err == f"tff-re: {line}\n"
     assert line in (tmp_path / "run" / "run.log").read_text("utf-8")
     assert (tmp_path / "run" / "metrics.csv").read_bytes() == (plain / "metrics.csv").read_bytes()
@@ -302,7 +302,7 @@ def test_a_service_that_falls_behind_is_given_up(install, monkeypatch):
     monkeypatch.setattr(tracker, "MAX_QUEUED", 2)
     slow = tracker.Tracker("wandb", "x" * 1_000_000)  # more than a pipe holds
     try:
-        with pytest.raises(tracker.TrackingEnded, match="is 2 rounds behind"):
+        with pytest.raises(tracker.TrackingEnded, match="cannot keep up: 2 rounds are waiting"):
             for _ in range(4):
                 slow.send("y\n")
     finally:
@@ -325,9 +325,9 @@ def test_an_error_is_one_line_without_a_password():
 
 WRONG = {
     "jsn": [VARIABLE, "must be one of 'json', 'mlflow', 'wandb', got 'jsn'"],
-    "json,json": [VARIABLE, "none twice"],
+    "json,json": [VARIABLE, "no duplicates"],
     "json,wandb": [f"{VARIABLE}: wandb is not installed", "docs/tracking.md"],
-    "mlflow": [f"{VARIABLE}: mlflow needs MLFLOW_TRACKING_URI"],
+    "mlflow": [f"{VARIABLE}: mlflow needs the address of its server; set MLFLOW_TRACKING_URI"],
 }
 
 
@@ -347,8 +347,8 @@ def test_a_wrong_environment_is_refused_before_training(sinks, here, tmp_path, i
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("track.sinks=[]", "'track.sinks' must have at least one name, and none twice"),
-        ("track.sinks=['json','json']", "'track.sinks' must have at least one name, and none twice"),
+        ("track.sinks=[]", "'track.sinks' must have at least one name and no duplicates"),
+        ("track.sinks=['json','json']", "'track.sinks' must have at least one name and no duplicates"),
         ("track.sinks=['tensorboard']", "'track.sinks' must be one of 'json', 'mlflow', 'wandb', got 'tensorboard'"),
         ("track={sinks=['json'], project='a/b'}", "'track.project' must have at most 128 characters, and none of"),
         ("track={project='a'}", "the key 'track.sinks' is missing"),

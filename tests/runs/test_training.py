@@ -307,7 +307,7 @@ def killable(tmp_path):
 
 def deaths(folder) -> list[str]:
     log = (folder / "run.log").read_text("utf-8")
-    return [line for line in log.splitlines() if "starting it again and repeating the work" in line]
+    return [line for line in log.splitlines() if "starting it again and repeating its work" in line]
 
 
 def test_a_worker_killed_between_rounds_changes_nothing(undisturbed_there, killable, tmp_path):

@@ -110,14 +110,14 @@ def test_it_is_resumed_without_the_old_run(old, in_process, tmp_path):
     with pytest.raises(Stop):  # before the first checkpoint
         train(recipe, tmp_path / "broken", in_process, from_run=folder, on_round=stop_at(1))
     shutil.rmtree(folder)
-    with pytest.raises(UserError, match=r"the run started from first, not from .*second; leave --from out"):
+    with pytest.raises(UserError, match=r"the run was started from first, not from .*second; leave --from out"):
         train(recipe, tmp_path / "broken", in_process, from_run=tmp_path / "second", resume=True)
     _, result = train(recipe, tmp_path / "broken", in_process, from_run=folder, resume=True)
     assert_same_weights(result.weights, whole.weights)
     assert_same_files(tmp_path / "broken", tmp_path / "whole", "metrics.csv", "clients.csv", "summary.json")
     _, fresh = train(recipe, tmp_path / "fresh", in_process)
     assert not np.array_equal(fresh.weights.trainable[0], whole.weights.trainable[0])
-    with pytest.raises(UserError, match="the run started from the initial weights of its seed, not from"):
+    with pytest.raises(UserError, match="the run was started from the initial weights drawn with its seed, not from"):
         train(recipe, tmp_path / "fresh", in_process, from_run=tmp_path / "whole", resume=True)
 
 
@@ -127,10 +127,10 @@ def test_it_is_resumed_without_the_old_run(old, in_process, tmp_path):
         (("task.num_classes=4",), r"the classes differ: \[.*\] only here; a warm start needs the same"),
         (
             ("task.num_features=6",),
-            r"the weights have the shapes \[\[6, 3\], \[3\]\] here and \[\[5, 3\], \[3\]\] there",
+            r"the weights have shapes \[\[6, 3\], \[3\]\] here and \[\[5, 3\], \[3\]\] in that run",
         ),
-        (("model.embedding_width=7",), r"model\.embedding_width is 7 here and 100 there"),
-        (("baseline={kind='local'}",), "every client of this run has a model of its own"),
+        (("model.embedding_width=7",), r"model\.embedding_width is 7 here and 100 in that run"),
+        (("baseline={kind='local'}",), "this run has one model per client"),
     ],
 )
 def test_what_differs_is_named(keys, line, old, in_process, tmp_path):
@@ -155,7 +155,7 @@ def test_what_is_no_finished_run_is_refused(old, in_process, tmp_path):
         train(recipe, tmp_path / "run", in_process, from_run=folder)
     alone = tiny(*KEYS, "baseline={kind='local'}")
     train(alone, tmp_path / "alone", in_process)
-    with pytest.raises(UserError, match="every client of this run has a model of its own"):
+    with pytest.raises(UserError, match="this run has one model per client"):
         train(recipe, tmp_path / "run", in_process, from_run=tmp_path / "alone")
     assert not (tmp_path / "run").exists()
 
@@ -168,7 +168,7 @@ def test_a_damaged_start_is_named(name, old, in_process, tmp_path):
     content = bytearray((out / name).read_bytes())
     content[-9] ^= 1
     (out / name).write_bytes(content)
-    with pytest.raises(UserError, match=r"start.json: is damaged, or start_weights.safetensors beside it"):
+    with pytest.raises(UserError, match=r"start.json: is damaged, or start_weights.safetensors next to it"):
         train(recipe, out, in_process, resume=True)
 
 
@@ -183,7 +183,7 @@ def test_a_kill_while_the_folder_is_begun(old, in_process, tmp_path, monkeypatch
         patch.setattr("tff_re.runs.folder.write_text", killed)
         train(recipe, out, in_process, from_run=old[0])
     assert sorted(path.name for path in out.iterdir()) == ["start.json", "start_weights.safetensors"]
-    with pytest.raises(UserError, match="had not begun when it was interrupted; give --from again"):
+    with pytest.raises(UserError, match="was interrupted before it started; give --from again"):
         train(recipe, out, in_process, resume=True)
     train(recipe, out, in_process, from_run=old[0], resume=True)
     assert stored(RunFolder(out)).run == "first"
@@ -199,7 +199,7 @@ def test_a_classifier_that_a_method_keeps_fixed_is_taken_over(old, in_process, t
     _, first = train(tiny(*keys), tmp_path / "first", in_process)
     _, second = train(tiny(*keys, seed=1), tmp_path / "second", in_process, from_run=tmp_path / "first")
     assert_same_weights(first.weights, second.weights)  # of this model there is nothing else
-    with pytest.raises(UserError, match="cannot start from first: fedetf keeps a classifier of its own fixed"):
+    with pytest.raises(UserError, match="cannot start from first: fedetf keeps its own classifier fixed"):
         train(tiny(*keys), tmp_path / "other", in_process, from_run=old[0])
 
 
@@ -234,8 +234,8 @@ def test_other_texts_are_read_with_the_old_vocabulary(in_process, tmp_path, caps
     last = json.loads((tmp_path / "second run" / "summary.json").read_text("utf-8"))["final"]
     assert typed.code == 0 and f"{last['test/accuracy']:.4f}" in typed.out
     for change, line in (
-        ({"max_length": 21}, "task.max_length is 21 here and 20 there"),
-        ({"encoding": "words"}, 'task.encoding is "words" here and "characters" there'),
+        ({"max_length": 21}, "task.max_length is 21 here and 20 in that run"),
+        ({"encoding": "words"}, 'task.encoding is "words" here and "characters" in that run'),
     ):
         path = write_recipe(tmp_path / "changed.toml", texts(tmp_path, "third", corpus, **change))
         typed = command(capsys, "train", path, *ways[:-1], tmp_path / "no run")

@@ -152,11 +152,14 @@ def test_hospitals_that_annotate_different_types(sections, tmp_path):
 @pytest.mark.parametrize(
     ("task", "line"),
     [
-        ({"entity_types": None}, "task.entity_types: sites have to agree on the types; list them in the recipe"),
-        ({"annotated_by": "turns"}, "task.annotated_by: no site knows the others' clients; name clients in"),
+        ({"entity_types": None}, "task.entity_types: all sites need the same types; list them in the recipe"),
+        (
+            {"annotated_by": "turns"},
+            "task.annotated_by: a site does not know the clients of other sites; name clients in",
+        ),
         (
             {"encoding": "pieces", "tokenizer": "x", "max_length": 0, "min_clients": None},
-            "task.max_length = 0: sites have to agree on a length; set it, e.g. to 512",
+            "task.max_length = 0: all sites need the same length; set it, e.g. to 512",
         ),
     ],
     ids=range(3),
@@ -172,7 +175,7 @@ def test_feded_of_tokens_is_refused(tmp_path):
     of_sites = recipe(task={"path": str(server), "server_share": 0.2}, algorithm={"name": "feded"})
     with pytest.raises(UserError) as caught:
         run_of(site_files(tmp_path), tmp_path, of_sites)
-    assert "feded on tokens is not for runs across sites" in str(caught.value)
+    assert "feded on tokens cannot run across sites" in str(caught.value)
 
 
 # Sums

@@ -168,7 +168,7 @@ def test_an_evaluation_that_fails_at_a_site_is_of_the_others(tmp_path):
     assert "site bonn does not answer; round 1 goes on without" in log
     assert result.test.sites == (2, 3) and over(result.test.sites) == "2 of 3 sites" and over((3, 3)) == "all clients"
     assert json.loads((tmp_path / "run" / "summary.json").read_text("utf-8"))["sites"]["test"]["answered"] == 2
-    assert "test over 2 of 3 sites" in run_page(tmp_path / "run")
+    assert "The test covers 2 of 3 sites" in run_page(tmp_path / "run")
 
 
 def test_the_first_answers_count_and_late_ones_are_dropped(tmp_path):

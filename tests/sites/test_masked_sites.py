@@ -142,9 +142,9 @@ def test_the_run_says_what_masks_do(run, capsys, tmp_path):
 @pytest.mark.parametrize(
     ("algorithm", "keys", "line"),
     [
-        ("fedpap", (), "attention takes the largest norm of all clients; set aggregation.secure_norm"),
+        ("fedpap", (), "attention needs the largest norm of all clients; set aggregation.secure_norm"),
         ("fedcmc", (), "takes a maximum or minimum over clients"),
-        ("fedavgs", ("aggregation.secure_norm=1.0",), "secure_norm is a constant of attention"),
+        ("fedavgs", ("aggregation.secure_norm=1.0",), "secure_norm is for attention"),
         ("fedavgs", ("aggregation.rule=median",), "'aggregation.rule' = 'median' needs secure = 'none'"),
         ("fedavgs", ("aggregation.rule=rfa",), "'aggregation.rule' = 'rfa' needs secure = 'none'"),
         (
@@ -153,7 +153,7 @@ def test_the_run_says_what_masks_do(run, capsys, tmp_path):
                 "privacy={unit='client', clip=1.0, noise_multiplier=1.0, noise_seed='system'}",
                 "evaluation.train_split=false",
             ),
-            "aggregation.secure does not go with privacy.unit = 'client'",
+            "aggregation.secure cannot be combined with privacy.unit = 'client'",
         ),
     ],
 )
@@ -204,4 +204,4 @@ def test_masks_are_for_sites(tmp_path, capsys):
 
     recipe = write_recipe(tmp_path / "r.toml", aggregation={"secure": "masks"})
     typed = command(capsys, "train", recipe, "--out", tmp_path / "run", "--runtime", "in-process")
-    refusal(typed, "'masks' is for runs across sites", "the same numbers come from 'simulated'")
+    refusal(typed, "'masks' is only for runs across sites", "'simulated' gives the same numbers")

@@ -130,8 +130,8 @@ def test_others_on_bags(tmp_path, method):
     ("task", "tables", "line"),
     [
         ({"algorithm": "lazy_mil_alias"}, {}, "gives the sentences of each client to all others"),
-        ({"new_pairs": True}, {}, "task.new_pairs: which pairs of entities are trained on is known at the sites alone"),
-        ({"dataset": "planted", "test_path": None}, {}, "makes its sentences up, and no site has them"),
+        ({"new_pairs": True}, {}, "task.new_pairs: only the sites know which pairs of entities are trained on"),
+        ({"dataset": "planted", "test_path": None}, {}, "generates its sentences, so sites cannot have them"),
         ({"knowledge_base": "facts.tsv"}, {}, "names a file by task.knowledge_base; its operator sets it"),
         ({}, {"vocabulary": {"secret": ""}}, "bags need the sites' secret"),
     ],

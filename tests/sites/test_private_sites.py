@@ -154,7 +154,10 @@ def test_with_privacy_of_clients_the_noise_is_the_coordinators(tmp_path):
 @pytest.mark.parametrize(
     ("keys", "line"),
     [
-        (["privacy.training_metrics=true"], "privacy.training_metrics = true .* for simulations; leave it out"),
+        (
+            ["privacy.training_metrics=true"],
+            "privacy.training_metrics = true .* only a simulation may do; leave it out",
+        ),
         (["evaluation.train_split=true"], "set evaluation.train_split = false$"),
         (["privacy.unit=client"], "every site knows; set it to 'system' or 'file:PATH'"),
     ],

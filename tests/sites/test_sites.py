@@ -191,8 +191,12 @@ def test_what_sites_that_were_left_out_or_have_forgotten_do_to_an_evaluation(aga
 def test_commands_on_a_run_across_sites(runs, tmp_path, capsys):
     """What needs no examples works; what does says whose they are, and what to type."""
     run = runs("fedpap").folder / "run"
-    held = "the run's examples are at the sites aachen, bonn, celle"
-    refusal(command(capsys, "audit", run, "--runtime", "in-process"), held, "simulated (train without --sites)")
+    held = "needs the run's examples, which are at the sites aachen, bonn, celle"
+    refusal(
+        command(capsys, "audit", run, "--runtime", "in-process"),
+        held,
+        "simulated run of the recipe (train without --sites)",
+    )
     refusal(command(capsys, "cases", run), held)
     refusal(command(capsys, "evaluate", run, "--runtime", "in-process"), "--sites aachen,bonn,celle", "EXPORT --file")
     refusal(command(capsys, "evaluate", run, "--sites", "aachen"), "--sites needs --runtime")
@@ -306,9 +310,9 @@ def test_others_with_examples_at_the_server(tmp_path, algorithm, overrides):
     ("algorithm", "keys", "line"),
     [
         ("feded", (), "feded needs labelled examples at the server; set task.server_share"),
-        ("feded", ("task.server_share=0.2",), "name its file by task.path"),
+        ("feded", ("task.server_share=0.2",), "name its file with task.path"),
         ("fedavgs", ("aggregation.rule=fltrust",), "'fltrust' needs labelled examples at the server"),
-        ("fedavgs", ("choice.dev_share=1e-9",), "'choice.dev_share' is 1e-09, less than one example of the largest"),
+        ("fedavgs", ("choice.dev_share=1e-9",), "'choice.dev_share' is 1e-09, which is less than one of the largest"),
     ],
 )
 def test_what_the_coordinator_cannot_train_is_refused(tmp_path, algorithm, keys, line):
@@ -392,15 +396,15 @@ def test_relations_in_sentences_with_fedcmc(tmp_path, name, vectors):
 @pytest.mark.parametrize(
     ("keys", "line"),
     [
-        (["failures.dropout=0.2"], "failures. is simulated"),
-        (["attack.kind=sign_flip"], "attack. is simulated"),
-        (["aggregation.secure=simulated"], "aggregation.secure is simulated"),
-        (["baseline.kind=local"], "baseline. is not for runs across sites"),
-        (["personalise.epochs=1"], "personalise. is not for runs across sites"),
+        (["failures.dropout=0.2"], "failures. works only in a simulation"),
+        (["attack.kind=sign_flip"], "attack. works only in a simulation"),
+        (["aggregation.secure=simulated"], "aggregation.secure = 'simulated' works only in a simulation"),
+        (["baseline.kind=local"], "baseline. is not yet supported across sites"),
+        (["personalise.epochs=1"], "personalise. is not yet supported across sites"),
         (["training.tolerated_failures=1"], "tolerated_failures is not for runs across sites"),
         (
             ["training.min_clients=1", "privacy={unit='client', clip=1.0, noise_multiplier=1.0}"],
-            "min_clients does not go with .privacy.",
+            "min_clients cannot be combined with .privacy.",
         ),
     ],
 )

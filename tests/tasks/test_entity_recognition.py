@@ -386,7 +386,7 @@ def test_types_that_are_not_annotated_may_count_as_no_entity(texts, test_texts, 
 
 def test_what_a_client_cannot_annotate(texts):
     unknown = refused(texts, annotated={"nort": DRUG})
-    assert unknown == "r.toml: task.annotated names a client that holds nothing; did you mean 'north'?"
+    assert unknown == "r.toml: task.annotated names a client that has no examples; did you mean 'north'?"
     kind = refused(texts, annotated={"north": ["drugs"]})
     assert kind == "r.toml: task.annotated.north: 'drugs' is not a type; did you mean 'drug'?"
     assert "annotated, client north: annotates no type" in refused(texts, annotated={"north": []})
@@ -434,13 +434,16 @@ def test_without_test_texts_there_is_nothing_to_compare_with(texts, tmp_path):
 # What is refused
 
 REFUSED = [
-    ({"dataset": "chemprot"}, "'task.dataset' 'chemprot' holds no texts with entities; use its own task"),
-    ({"dataset": "shipped"}, "'task.dataset' 'shipped' holds no texts with entities; use its own task"),
+    ({"dataset": "chemprot"}, "'task.dataset' 'chemprot' has no texts with entities; use its own task"),
+    ({"dataset": "shipped"}, "'task.dataset' 'shipped' has no texts with entities; use its own task"),
     ({"dataset": "entitis"}, "there is no such data set"),
-    ({"test": "official", "test_dataset": "cdr"}, "'cdr' holds no texts with entities"),
+    ({"test": "official", "test_dataset": "cdr"}, "'cdr' has no texts with entities"),
     ({"entity_types": ["drug", "drug"]}, "'task.entity_types' names a type twice; name every type once"),
     ({"max_length": 0}, "'task.max_length' = 0 needs encoding = 'pieces'"),
-    ({"annotated": {"a": ["drug"]}, "annotated_by": "turns"}, "'task.annotated' and annotated_by exclude each other"),
+    (
+        {"annotated": {"a": ["drug"]}, "annotated_by": "turns"},
+        "'task.annotated' and annotated_by cannot be set together",
+    ),
     ({"annotated": {"a": "drug"}}, "'task.annotated' must be a list, got 'drug'"),
     ({"annotated": ["drug"]}, "'task.annotated' must be a table"),
     ({"unannotated": "no_entity"}, "'task.unannotated' needs annotated, or annotated_by = 'turns'"),
@@ -485,4 +488,6 @@ def test_data_that_do_not_fit(texts, tmp_path):
 
 def test_a_vocabulary_of_another_language_is_refused(texts):
     message = refused(texts, encoding="pieces", tokenizer=str(encoder()), min_clients=None)
-    assert "of the pieces of the training texts; give an encoder of the texts' language (task.tokenizer)" in message
+    assert (
+        "of the word pieces of the training texts; give an encoder for the texts' language (task.tokenizer)" in message
+    )

@@ -88,7 +88,9 @@ def test_who_does_not_train_needs_the_weights_once(monkeypatch):
 
 def test_weights_larger_than_a_message_go_without_a_worker():
     sizes.require_room_in_message(3_000_000_000, "m", "in-process")
-    with pytest.raises(UserError, match=r"m: its weights are 3\.0 GB, and a message to TFF's worker holds 2\.0 GB"):
+    with pytest.raises(
+        UserError, match=r"m: its weights take 3\.0 GB, but a message to TFF's worker holds at most 2\.0 GB"
+    ):
         sizes.require_room_in_message(3_000_000_000, "m", "local")
 
 
@@ -111,9 +113,9 @@ def test_the_memory_of_a_control_group_counts(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("limit", "value", "wanted"),
     [
-        (RLIMIT_AS, 1_000_000 * 1024, "ulimit -v allows 1.0 GB of address space, and TensorFlow needs 3; raise it"),
+        (RLIMIT_AS, 1_000_000 * 1024, "ulimit -v allows 1.0 GB of address space, but TensorFlow needs 3 GB; raise it"),
         (RLIMIT_AS, 2_000_000 * 1024, "ulimit -v allows 2.0 GB of address space"),
-        (RLIMIT_NOFILE, 30, "ulimit -n allows 30 open files, and a run needs 64; raise it, e.g. ulimit -n 1024"),
+        (RLIMIT_NOFILE, 30, "ulimit -n allows 30 open files, but a run needs 64; raise it, e.g. ulimit -n 1024"),
     ],
 )
 @pytest.mark.parametrize("arguments", [["train", "r.toml"], ["predict", "x", "y"]])

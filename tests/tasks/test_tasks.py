@@ -280,7 +280,7 @@ def test_synthetic():
 
 def test_synthetic_refuses_a_partition(tmp_path):
     task = TASKS["synthetic"]
-    words = "the synthetic task makes its own clients; leave the partition out"
+    words = "the synthetic task generates its own clients; leave .partition. out"
     with pytest.raises(UserError, match=words):
         task.prepare(task.Options(), Iid(3), 0, DataPaths())
     with pytest.raises(UserError, match=words):

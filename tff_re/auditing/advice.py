@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from computations.privacy.options import PrivacyOptions
 
-SECURE_SUMS = "sums that no one can take apart (secure aggregation)"
-UNTRAINED = "word vectors that are not trained (given ones; frozen layers; an adapter)"
+SECURE_SUMS = "secure aggregation, so that nobody sees a single client's update"
+UNTRAINED = "word vectors that are not trained (pretrained vectors, frozen layers or an adapter)"
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ _PRINTABLE = re.compile(
 _ESCAPED = re.compile(r"(?:\\u[0-9a-fA-F]{4})+")
 _CHINESE = re.compile(r"[\u3400-\u9fff]")
 _TOKEN = re.compile(r"[^\s\"'`,;()\[\]{}<>|=]+")
-_TITLE = "What the run's files hold"
+_TITLE = "What the run's files contain"
 
 
 @dataclass(frozen=True)
@@ -274,8 +274,8 @@ def audit_artefacts(run: FinishedRun, folder: Path, out: Path, say: Callable[[st
         f"All {number} files in the folder (logs, checkpoints, exports, TensorBoard, CSV, JSON, models; zip and gzip "
         f"files unpacked) were searched for {pieces:,} pieces of the training texts ({CHINESE_CHARACTERS} Chinese or "
         f"{OTHER_CHARACTERS} other characters in a row), for {len(needles.words):,} words that fewer than {limit} "
-        f"clients hold, and for the ids of examples, documents and clients. Nothing that was found stands here, only "
-        "its file, kind and number."
+        "clients have, and for the ids of examples, documents and clients. This report gives only file, kind and "
+        "number of what was found, not the text."
     )
     rows = [[item.file, item.kind, f"{item.occurrences:,}", f"{item.different:,}"] for item in held]
     if rows:
@@ -285,8 +285,8 @@ def audit_artefacts(run: FinishedRun, folder: Path, out: Path, say: Callable[[st
         *([item.file, item.kind, item.occurrences, item.different] for item in held),
     ]
     covers = {
-        "raw text": "no patients' text may be there: remove the file, and find out who wrote it",
-        "rare word": "a higher task.min_clients or task.min_count; not giving the file away",
+        "raw text": "it must not contain patients' text: remove the file, and find out what wrote it",
+        "rare word": "a higher task.min_clients or task.min_count; do not share the file",
         "id of an example": "keep the file at home; ids that say nothing outside",
         "id of a document": "keep the file at home; ids that say nothing outside",
         "id of a client": "keep the file at home; names of clients that say nothing outside",
@@ -303,25 +303,25 @@ def audit_artefacts(run: FinishedRun, folder: Path, out: Path, say: Callable[[st
     }
     if totals["raw text"]:
         places = len({item.file for item in held if item.kind == "raw text"})
-        section.results.append(f"RAW TEXT of training examples stands in {places} files.")
-        section.means.append("Treat these files as patients' data.")
+        section.results.append(f"RAW TEXT of training examples is in {places} files.")
+        section.means.append("Treat these files as patient data.")
     else:
         section.results.append("No raw text of a training example was found.")
     with_ids = sorted({item.file for item in held if item.kind.startswith("id of")})
     if with_ids:
         listed = ", ".join(with_ids[:5]) + (f" and {len(with_ids) - 5} more" if len(with_ids) > 5 else "")
-        section.results.append(f"Ids stand in {listed}.")
+        section.results.append(f"Ids are in {listed}.")
         section.means.append(
-            "partition.json says by ids which client holds which example: whoever has the corpus can join the two. It "
-            "is needed to resume and to audit the run, and is no file to give away."
+            "partition.json lists by id which client has which example; anyone who has the corpus can join the two. "
+            "It is needed to resume and to audit the run. Do not share it."
         )
     _lists(section, folder, holders, limit)
     if unread:
         section.not_tried.append(f"{len(unread)} files could not be read: {', '.join(unread[:5])}.")
     section.not_tried += [
-        "Text in other encodings than UTF-8, encrypted, or compressed otherwise than by zip and gzip.",
-        f"Ids of fewer than {LEAST_ID} characters, and rare words of one Chinese character or fewer than five letters: "
-        "they cannot be told from other text.",
+        "Text that is encrypted, is not in UTF-8, or is compressed with anything but zip or gzip.",
+        f"Ids of fewer than {LEAST_ID} characters, and rare words of one Chinese character or fewer than five "
+        "letters: they cannot be distinguished from other text.",
         "Texts that a model generates: these models classify and write none.",
     ]
     return section
@@ -344,9 +344,9 @@ def _lists(section: Section, folder: Path, holders: Counter, limit: int) -> None
             )
         )
         section.results.append(
-            f"{file} gives away a list of {len(words):,} words of the clients' texts. {below} of them are held by "
-            f"fewer than the run's {limit} clients (task.min_clients), {few} by fewer than {max(limit, RAREST)}."
+            f"{file} reveals a list of {len(words):,} words of the clients' texts. {below} of them are in the texts "
+            f"of fewer than the run's {limit} clients (task.min_clients), {few} of fewer than {max(limit, RAREST)}."
         )
     section.numbers["word_lists"] = numbers
     if not numbers:
-        section.results.append("No export with a word list lies in the folder.")
+        section.results.append("The folder has no export with a word list.")

@@ -83,17 +83,19 @@ def audit_run(
         if part not in PARTS:
             raise UserError(f"--parts: there is no part '{part}'; {nearest(part, PARTS)}")
     if not parts:
-        raise UserError(f"--parts: names no part; give some of {', '.join(PARTS)}")
+        raise UserError(f"--parts: names no part; give one or more of {', '.join(PARTS)}")
     if shadows == 1:
-        raise UserError("--shadows 1: each example is needed in and out of a shadow model; give 2 or more, or 0")
+        raise UserError(
+            "--shadows 1: each example must be in one shadow model and out of another; give 2 or more, or 0"
+        )
     if canaries and canaries < 10:
-        raise UserError(f"--canaries {canaries}: too few to tell anything; give 10 or more, or 0")
+        raise UserError(f"--canaries {canaries}: too few for a result; give 10 or more, or 0")
     _require_something(parts, canaries)
     run_path = _run_of(path)
     _require_finished(run_path)
     out = run_path / "audit" if out is None else out
     if out.parent == run_path and not may_be_written(run_path):
-        raise UserError(f"{run_path}: may not be written; give --out a folder elsewhere")
+        raise UserError(f"{run_path}: cannot be written; give --out another folder")
     _require_free(out)
     with open_run(run_path, data_paths, runtime, only_read=True) as (run, _):
         _require_honest(run)
@@ -124,8 +126,8 @@ def _require_something(parts: Sequence[str], canaries: int) -> None:
 
 def _left_out(parts: Sequence[str], canaries: int, shadows: int) -> list[str]:
     """What the options leave out of the parts that were asked for."""
-    omitted = ["canary clients (--canaries 0), so nothing of ε"] if "canaries" in parts and not canaries else []
-    without = "shadow models (--shadows 0), so membership is judged by the loss only"
+    omitted = ["canary clients (--canaries 0), so ε was not measured"] if "canaries" in parts and not canaries else []
+    without = "shadow models (--shadows 0), so membership was tested by the loss only"
     return omitted + ([without] if "membership" in parts and not shadows else [])
 
 
@@ -135,7 +137,7 @@ def _run_of(path: Path) -> Path:
         if RunFolder(path.resolve().parent).recipe.exists():
             return path.resolve().parent
         raise UserError(
-            f"{path}: is an export outside of its run's folder, and an audit needs the run's clients; give the run's "
+            f"{path}: is an export outside its run's folder, but an audit needs the run's clients; give the run's "
             "folder"
         )
     return path
@@ -156,17 +158,17 @@ def _require_honest(run: FinishedRun) -> None:
     rule = rule_of(recipe)
     if rule is not None and rule.server_examples:
         raise UserError(
-            f"{run.folder.path}: the server trains on examples of its own (aggregation.rule = {rule.name!r}), which an "
-            "audit does not do; audit a run with another rule"
+            f"{run.folder.path}: its server trains on its own examples (aggregation.rule = {rule.name!r}), which an "
+            "audit cannot repeat; audit a run with another rule"
         )
 
 
 def _require_free(out: Path) -> None:
     """UserError for a file, or a folder that holds something else than an older audit."""
     if out.exists() and not out.is_dir():
-        raise UserError(f"{out}: is a file; give --out a folder")
+        raise UserError(f"{out}: is a file; give a folder as --out")
     if out.exists() and any(out.iterdir()) and not (out / NUMBERS_FILE).exists():
-        raise UserError(f"{out}: is not empty and holds no audit; give --out an empty or a new folder")
+        raise UserError(f"{out}: is not empty and holds no audit; give an empty or new folder as --out")
 
 
 def _audited(run: FinishedRun, parts: Sequence[str], seed: int) -> Audited:
@@ -181,21 +183,20 @@ def _audited(run: FinishedRun, parts: Sequence[str], seed: int) -> Audited:
         f"The run trained `{recipe.model.name}` by `{recipe.algorithm.name}` on the task `{recipe.task.name}` with "
         f"{clients} clients; the model is that of round {run.round} of {recipe.training.rounds}. {claimed}",
         "",
-        "This report says what the run's numbers and files tell of the texts that it was trained on. An audit finds "
-        "what it tries: what is found is there, what is not found is not ruled out. Only a proven bound "
-        "([privacy] in the recipe) rules things out. No text of a patient stands in this report or in the files "
-        "beside it.",
+        "This report says what the run's numbers and files reveal about the texts that it was trained on. An audit "
+        "finds only what it looks for: a finding is real, but no finding is no proof. Only a proven bound ([privacy] "
+        "in the recipe) is. This report and the files next to it contain no patients' text.",
         "",
-        f"Intervals are at 95 %. The audit drew and trained with seed {seed}.",
+        f"Intervals are at 95 %. The audit sampled and trained with seed {seed}.",
     ]
     left_open = []
     if recipe.privacy_unit is not None:
         left_open = [line.text for line in not_covered(run.experiment) if line.by_server]
-        about += ["", "Its guarantee does not cover what the server saw beside the noised updates:", ""]
+        about += ["", "Its guarantee does not cover what the server saw in addition to the noised updates:", ""]
         about += [f"- {line}" for line in left_open]
     left_out = [part for part in PARTS if part not in parts]
     if left_out:
-        about += ["", f"Parts that were not asked for: {', '.join(left_out)}."]
+        about += ["", f"Parts that were not requested: {', '.join(left_out)}."]
     numbers = {
         "recipe": recipe.name,
         "algorithm": recipe.algorithm.name,

@@ -44,7 +44,7 @@ MOST_UNOBSERVED = 1000
 LARGEST_SHOWN = 50
 """Of epsilon: beyond it there is no protection, and how large it is says only how many weights the model has."""
 
-_TITLE = "Canary clients: how much of one client is left in the model"
+_TITLE = "Canary clients: how visible one client is in the model"
 
 
 # Canary clients
@@ -196,8 +196,8 @@ def train_with_canaries(
     weights = train_again(experiment, algorithm, ids, examples, seed, change_round=add_canaries, on_round=on_round)
     if not is_finite(weights):
         raise UserError(
-            f"{experiment.recipe.source}: the weights went NaN or infinite in the training with canaries; give another "
-            "--seed, or fewer --canaries"
+            f"{experiment.recipe.source}: the weights became NaN or infinite in the training with canaries; give "
+            "another --seed, or fewer --canaries"
         )
     unobserved = int(np.clip(MOST_NUMBERS / dimension, count, MOST_UNOBSERVED))
     sent = np.flatnonzero(taking_part.any(axis=0))
@@ -256,13 +256,13 @@ def audit_canaries(run: FinishedRun, seed: int, count: int, out: Path, say: Call
     tried = train_with_canaries(run, count, seed, length, weight, say)
     estimates = _estimates(tried, delta, seed)
     section.tried.append(
-        f"The run was trained once more with {count} canary clients beside the {len(ids)} real ones, each taking "
-        f"part in a round with the clients' own rate ({experiment.clients_per_round} of {len(ids)}). A canary sends a "
-        f"random direction, {length:.3g} long ("
+        f"The run was trained once more with {count} canary clients in addition to the {len(ids)} real ones. Each "
+        f"takes part in a round as often as a real client ({experiment.clients_per_round} of {len(ids)}). A canary "
+        f"sends a random direction, {length:.3g} long ("
         + ("the clip of the run" if of_clients else "the median of the real clients' updates in the first round")
-        + f"), through the run's own aggregator. {len(tried.observed.final)} of them took part at least once. Then the "
-        f"change of the model was compared with their directions, and with {len(tried.unobserved.final)} directions "
-        "that nobody sent."
+        + f"), through the run's own aggregator. {len(tried.observed.final)} of them took part at least once. Then "
+        f"the change of the model was compared with their directions and with {len(tried.unobserved.final)} "
+        "directions that nobody sent."
     )
     table, csv = [], [["adversary", "kind", "cosine"]]
     for who, (result, observed, unobserved) in estimates.items():
@@ -299,13 +299,14 @@ def audit_canaries(run: FinishedRun, seed: int, count: int, out: Path, say: Call
     section.results.append(_against_claim(claim, best))
     section.means += _meaning(best, claim)
     section.not_tried += [
-        "Canaries that are the worst for a certain mechanism or model; random directions give less than the true ε.",
-        "Canary examples or patients inside of a client.",
-        "Many runs: cosines of canaries in one run are taken as independent, which they nearly are where the model has "
-        "many more weights than there are canaries.",
+        "Canaries that are the worst case for a certain mechanism or model; random directions give less than the "
+        "true ε.",
+        "Canary examples or patients inside a client.",
+        "Many runs: cosines of canaries in one run are treated as independent. They nearly are if the model has many "
+        "more weights than there are canaries.",
     ]
     if len(estimates) == 1:
-        section.not_tried.append("Somebody who sees every round: the changes of all rounds do not fit into memory.")
+        section.not_tried.append("An attacker who sees every round: the changes of all rounds do not fit into memory.")
     return section
 
 
@@ -343,15 +344,15 @@ def _against_claim(claim: Claim, lower: float) -> str:
     if not _comparable(claim):
         return (
             f"The run claims ε = {claim.epsilon:.2f} for one {claim.unit} of a client. A canary is a whole client, "
-            f"which the claim does not cover, so that the two cannot be compared; a client's ε is at least "
-            f"{_text(lower)}."
+            f"which the claim does not cover, so the two cannot be compared. A client's ε is at least {_text(lower)}."
         )
     claimed = f"The run claims ε = {claim.epsilon:.2f} for a client."
     if lower <= claim.epsilon:
-        return (
-            f"{claimed} The lower bound, {_text(lower)}, lies below it: the measurement does not contradict the claim."
-        )
-    return f"{claimed} THE LOWER BOUND, {_text(lower)}, LIES ABOVE IT: THE CLAIM IS WRONG, or the run was not made so."
+        return f"{claimed} The lower bound, {_text(lower)}, is below it: the measurement does not contradict the claim."
+    return (
+        f"{claimed} THE LOWER BOUND, {_text(lower)}, IS ABOVE IT: THE CLAIM IS WRONG, or the run was not trained "
+        "as claimed."
+    )
 
 
 def _text(epsilon: float) -> str:
@@ -360,12 +361,12 @@ def _text(epsilon: float) -> str:
 
 def _meaning(lower: float, claim: Claim) -> list[str]:
     said = [
-        "ε says by which factor, e^ε, taking part in the training may change what somebody believes of a client. Near "
-        "0 nothing is learned; at 1 odds change by less than 3, at 5 by up to 150. The claim is a proven upper bound; "
-        "the audit gives a lower bound, measured. The truth lies between."
+        "ε limits by what factor, e^ε, taking part in the training can change what somebody believes about a client. "
+        "Near 0 nothing is learned; at 1 odds change by a factor below 3, at 5 by up to 150. The claim is a proven "
+        "upper bound; the audit measures a lower bound. The true value lies between them."
     ]
     if lower > 0:
-        said.append("That a client took part can be told from the model, without its data.")
+        said.append("The model shows that a client took part, even to somebody without the client's data.")
     elif claim.epsilon is None:
         said.append("A lower bound of zero proves nothing: more canaries or a stronger attack may find more.")
     return said

@@ -32,10 +32,13 @@ def judgement(sections: Mapping[str, Section]) -> list[str]:
         revealed += [what] if what else []
         said += [f"{_NAMES[part]}: {sentence}" for sentence in sentences]
     if all(section.not_applicable is not None for section in sections.values()):
-        return ["Nothing was audited, and nothing is said about the run.", *said]
+        return ["Nothing was audited, so this report says nothing about the run.", *said]
     if revealed:
         return [f"The run reveals {'; '.join(revealed)}.", *said]
-    return ["Nothing was found that tells of single clients or examples. That is no proof: other attacks exist.", *said]
+    return [
+        "Nothing was found that reveals single clients or examples. This is not a proof: other attacks exist.",
+        *said,
+    ]
 
 
 def _of_update(numbers: Mapping[str, Any]) -> tuple[str | None, list[str]]:
@@ -46,17 +49,17 @@ def _of_update(numbers: Mapping[str, Any]) -> tuple[str | None, list[str]]:
     if words.get("noised"):
         ranking = final["ranking_auc"]
         sentence = (
-            f"noise changes every row of the word vectors, so the rows that changed name no words; ranked by their "
-            f"change, words of the client stand before others with an AUC of {ranking:.2f} (0.5 is a guess)."
+            "noise changes every row of the word vectors, so a changed row does not reveal a word; ranking words by "
+            f"their change puts the client's words before others with an AUC of {ranking:.2f} (0.5 is a guess)."
         )
-        revealed = "which words a client probably uses, to whoever sees its update" if ranking > _RANKING else None
+        revealed = "which words a client probably uses, to anyone who sees its update" if ranking > _RANKING else None
         return revealed, [sentence]
     named = final["precision"] > _PRECISION and final["recall"] > _RECALL
     sentence = (
-        f"one client's update names {final['recall']:.0%} of its words, and {final['precision']:.0%} of the words that "
-        "it names are the client's."
+        f"one client's update reveals {final['recall']:.0%} of its words; {final['precision']:.0%} of the words read "
+        "from it are the client's."
     )
-    return "the words of a client's texts, to whoever sees its update" if named else None, [sentence]
+    return "the words of a client's texts, to anyone who sees its update" if named else None, [sentence]
 
 
 def _of_membership(numbers: Mapping[str, Any]) -> tuple[str | None, list[str]]:
@@ -65,10 +68,10 @@ def _of_membership(numbers: Mapping[str, Any]) -> tuple[str | None, list[str]]:
     low, high = attacks[best]["auc_interval"]
     degree = "no better than a guess" if low <= 0.5 else "a little better than a guess" if low < _MEMBERS else "clearly"
     sentence = (
-        f"the model tells training examples from others {degree} (AUC {attacks[best]['auc']:.2f}, {low:.2f} to "
-        f"{high:.2f}; 0.5 is a guess)."
+        f"the model tells training examples from others {degree} (AUC {attacks[best]['auc']:.2f}, {low:.2f} "
+        f"to {high:.2f}; 0.5 is a guess)."
     )
-    revealed = "which examples were trained on, to whoever has the model" if low >= _MEMBERS else None
+    revealed = "which examples were trained on, to anyone who has the model" if low >= _MEMBERS else None
     return revealed, [sentence]
 
 
@@ -86,18 +89,18 @@ def _of_canaries(numbers: Mapping[str, Any]) -> tuple[str | None, list[str]]:
         claimed = f"the run's claim, ε = {claim['epsilon']:.2f}, is for one {claim['unit']} and cannot be compared"
     else:
         claimed = f"the run claims at most {claim['epsilon']:.2f}" + ("" if below else ": THE CLAIM IS WRONG")
-    revealed = "that a client took part, to whoever has the model" if lower > _CLIENT else None
+    revealed = "that a client took part, to anyone who has the model" if lower > _CLIENT else None
     return revealed, [f"the model's ε for one client is at least {bound}; {claimed}."]
 
 
 def _of_artefacts(numbers: Mapping[str, Any]) -> tuple[str | None, list[str]]:
     totals = numbers["occurrences"]
     with_ids = {item["file"] for item in numbers["found"] if item["kind"].startswith("id of")}
-    ids = f"; ids stand in {len(with_ids)} files" if with_ids else ""
+    ids = f"; ids are in {len(with_ids)} files" if with_ids else ""
     if not totals["raw text"]:
-        return None, [f"no text of a training example stands in the {numbers['files']} files of the run{ids}."]
+        return None, [f"the {numbers['files']} files of the run contain no text of a training example{ids}."]
     places = len({item["file"] for item in numbers["found"] if item["kind"] == "raw text"})
-    return "texts of training examples, to whoever has its files", [f"RAW TEXT STANDS IN {places} FILES{ids}."]
+    return "texts of training examples, to anyone who has its files", [f"RAW TEXT IS IN {places} FILES{ids}."]
 
 
 _OF = {"words": _of_update, "membership": _of_membership, "canaries": _of_canaries, "artefacts": _of_artefacts}

@@ -33,7 +33,7 @@ LARGEST_SHADOW = 2_000_000
 
 RESAMPLES = 300
 _BATCH = 256
-_TITLE = "Membership: does the model tell who was trained on?"
+_TITLE = "Membership: does the model reveal who was in the training data?"
 
 
 @dataclass(frozen=True)
@@ -127,15 +127,15 @@ def audit_membership(run: FinishedRun, seed: int, shadows: int, out: Path, say: 
     federated, model = experiment.prepared.examples, experiment.model
     if model.rows is not None:
         section.not_applicable = (
-            "its examples are documents with many pairs, of which no single one is a member"
+            "its examples are documents with many pairs, and a single pair is not a member"
             if model.row_labels is None
-            else "its examples are texts with a tag for each token, and the attacks are on examples of one label"
+            else "its examples are texts with a tag for each token, but the attacks need examples with one label"
         )
         return section
     if not federated.size("test"):
         section.not_applicable = (
-            "its clients hold no test examples; those at the server are other bags and documents, which differ from "
-            "the training examples in more than that"
+            "its clients have no test examples; the bags and documents at the server differ from the training "
+            "examples in more than membership"
         )
         return section
     members, others = (model.arrange(federated.pooled(split)) for split in ("train", "test"))
@@ -152,8 +152,8 @@ def audit_membership(run: FinishedRun, seed: int, shadows: int, out: Path, say: 
     if reason is None:
         attacks["shadow models"] = _shadow_attack(experiment, seed, shadows, of_members[1], of_others[1], say)
         section.tried.append(
-            f"{shadows} shadow models were trained by the same recipe, each on a random half of the clients' examples; "
-            "what they say of an example with and without it is compared with what the audited model says (LiRA)."
+            f"{shadows} shadow models were trained by the same recipe, each on a random half of the clients' examples. "
+            "For each example, those trained with it and without it are compared with the audited model (LiRA)."
         )
     else:
         section.not_tried.append(f"Shadow models: {reason}.")
@@ -170,7 +170,7 @@ def audit_membership(run: FinishedRun, seed: int, shadows: int, out: Path, say: 
         rate = FALSE_POSITIVE_RATES[-1]
         value, interval = attack.rates[rate]
         section.findings.append(
-            Finding(f"membership, {name}: members named at {rate:.0%} false alarms", value, interval, rate, cover)
+            Finding(f"membership, {name}: members found at {rate:.0%} false alarms", value, interval, rate, cover)
         )
         section.numbers[name] = {
             "auc": attack.auc,
@@ -181,8 +181,8 @@ def audit_membership(run: FinishedRun, seed: int, shadows: int, out: Path, say: 
     section.numbers |= {"members": n, "others": m, "shadows": shadows if reason is None else 0}
     section.files["membership.csv"] = csv
     membership_png(out / "membership.png", {name: attack.curve for name, attack in attacks.items()})
-    section.pictures.append((out / "membership.png", "Members named against false alarms, both on a logarithmic scale"))
-    heading = ("attack", "AUC", *(f"members named at {rate:.1%} false alarms" for rate in FALSE_POSITIVE_RATES))
+    section.pictures.append((out / "membership.png", "Members found against false alarms, both on a logarithmic scale"))
+    heading = ("attack", "AUC", *(f"members found at {rate:.1%} false alarms" for rate in FALSE_POSITIVE_RATES))
     section.tables.append(("Membership", heading, table))
     best = max(attacks, key=lambda name: attacks[name].auc_interval[0])
     low = attacks[best].auc_interval[0]
@@ -192,13 +192,13 @@ def audit_membership(run: FinishedRun, seed: int, shadows: int, out: Path, say: 
     )
     if m < 1 / FALSE_POSITIVE_RATES[0]:
         section.results.append(
-            f"With {m:,} others no rate of false alarms below {1 / m:.1%} can be measured: where the table asks for "
-            "less, not a single other passes."
+            f"With {m:,} others a rate of false alarms below {1 / m:.1%} cannot be measured; for lower rates in the "
+            "table not a single false alarm is allowed."
         )
     section.means.append(_meaning(low))
     section.not_tried += [
-        "Membership of a whole client, patient or document, of which single examples are a part.",
-        "Attacks that train hundreds of shadow models, which find more; a low number here is no proof.",
+        "Membership of a whole client, patient or document with several examples.",
+        "Attacks with hundreds of shadow models, which find more; a low number here is not a proof.",
     ]
     return section
 
@@ -209,23 +209,24 @@ def _why_no_shadows(experiment: Experiment, shadows: int) -> str | None:
     if shadows == 0:
         return "--shadows 0 was given"
     if experiment.algorithm.server_type is not None:
-        return "the run's server trains on examples of its own, which shadow models would share"
+        return "the run's server trains on its own examples, and all shadow models would share them"
     if size > LARGEST_SHADOW:
-        return f"the model has {size:,} trained weights, and shadow models are trained up to {LARGEST_SHADOW:,}"
+        return f"the model has {size:,} trained weights, and shadow models are trained only up to {LARGEST_SHADOW:,}"
     return None
 
 
 def _meaning(low: float) -> str:
     if low <= 0.5:
-        return "The model does not tell measurably who was trained on."
+        return "The model does not measurably reveal who was in the training data."
     if low < 0.6:
         return (
-            "The model tells a little of who was trained on: of a single person hardly more than a guess, but look at "
-            "the share that is named at few false alarms, which are the people at risk."
+            "The model reveals a little about who was in the training data. For a single person it is hardly better "
+            "than a guess, but look at the share found at few false alarms: these are the people at risk."
         )
     return (
-        "Whoever gets the model and a person's text can tell better than by a guess whether it was trained on. If "
-        "being in the data says something of a person (a ward's patients), treat the model as personal data."
+        "Anyone who has the model and a person's text can tell better than by a guess whether it was in the training "
+        "data. If being in the data says something about a person (a ward's patients), treat the model as personal "
+        "data."
     )
 
 
@@ -262,7 +263,7 @@ def _shadow_attack(
         weights = train_again(shadow, experiment.algorithm, ids, examples, seed + number + 1)
         if not is_finite(weights):
             raise UserError(
-                f"{experiment.recipe.source}: the weights of shadow model {number + 1} went NaN or infinite; give "
+                f"{experiment.recipe.source}: the weights of shadow model {number + 1} became NaN or infinite; give "
                 "another --seed, or --shadows 0"
             )
         confidences[number] = outputs_of(model, weights, everything)[1]

@@ -18,13 +18,13 @@ from tff_re.runs.training import participation
 def no_weights_sent(algorithm: FederatedAlgorithm) -> str | None:
     """Why a client's update is not a change of the global model's weights, or None if it is."""
     if algorithm.server_type is not None and algorithm.client_work.server_type is None:
-        return "its server trains on examples of its own after each round"
+        return "its server trains on its own examples after each round"
     sent, trained = algorithm.client_work.update_type, algorithm.model.weights_type.trainable
     if [t.shape for t in tff.structure.flatten(sent)] == [t.shape for t in tff.structure.flatten(trained)]:
         return None
     if algorithm.client_work.server_type is not None:
-        return "its clients send predictions on the server's examples, and no weights"
-    return "what its clients send has not the form of the model's weights"
+        return "its clients send predictions on the server's examples, not weights"
+    return "what its clients send does not have the structure of the model's weights"
 
 
 def build_update(algorithm: FederatedAlgorithm) -> tff.Computation:

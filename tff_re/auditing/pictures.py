@@ -30,7 +30,10 @@ def words_png(path: Path, clients: Sequence[str], precision: Sequence[float], re
     axes = figure.add_subplot()
     names, font = display_names(list(clients), "client")
     places = np.arange(count) + 0.5
-    kinds = (("of the words read, are the client's", precision), ("of the client's words, are read", recall))
+    kinds = (
+        ("share of the words read that are the client's", precision),
+        ("share of the client's words that are read", recall),
+    )
     for number, (name, values) in enumerate(kinds):
         axes.bar(places + 0.38 * (number - 0.5), values, width=0.36, color=COLOURS[number], label=name)
     axes.set_ylim(0, 1.02)
@@ -49,7 +52,9 @@ def words_png(path: Path, clients: Sequence[str], precision: Sequence[float], re
 
 def membership_png(path: Path, curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> None:
     """ROC curves on logarithmic axes: what counts is the left end."""
-    figure, axes = line_axes("Who was trained on?", "false alarms: others that are named", "members that are named")
+    figure, axes = line_axes(
+        "Who was in the training data?", "false alarms: others called members", "members that are found"
+    )
     least = min(min(x[x > 0].min(initial=1.0), y[y > 0].min(initial=1.0)) for x, y in curves.values())
     least = min(least, 1e-2)
     axes.plot([least, 1], [least, 1], color=GREY, linestyle="--", linewidth=1, label="a guess")

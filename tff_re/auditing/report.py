@@ -15,7 +15,7 @@ from tff_re.auditing.sections import CONFIDENCE, Section
 
 REPORT_FILE, NUMBERS_FILE = "audit.md", "audit.json"
 
-SUMMARY = ("part", "finding", "value", f"interval ({CONFIDENCE:.0%})", "by chance", "what would cover it")
+SUMMARY = ("part", "finding", "value", f"interval ({CONFIDENCE:.0%})", "by chance", "protection")
 
 
 @dataclass(frozen=True)

@@ -52,20 +52,20 @@ def not_applicable(inputs, model: LocalModel) -> str | None:
     """Why the check says nothing of a model, or None."""
     if isinstance(inputs, HiddenInput):
         return (
-            "the lowest trained layer reads the outputs of frozen layers, which depend on the whole sentence, so that "
-            "pieces cannot be tried one by one; whole sentences that somebody guesses can still be tried"
+            "the lowest trained layer reads the outputs of frozen layers, which depend on the whole sentence, so "
+            "word pieces cannot be tested one by one; whole guessed sentences could still be tested"
         )
     if isinstance(inputs, DocumentInput):
-        return "documents are read in overlapping windows, for which the check is not written"
+        return "documents are read in overlapping windows, which the check does not support"
     if isinstance(inputs, TaggedPieceInput):
-        return "a text's pieces have tags, and the check is written for texts of one label"
+        return "each word piece has a tag, but the check supports only texts with one label"
     if not isinstance(inputs, PieceInput | RelationInput) or inputs.tokenizer is None:
         return "the model has no pretrained encoder"
     if inputs.fixed is not None:
         return (
-            "an adapter is trained: the gradients of its matrices A and B have at most as many dimensions as its rank, "
-            "fewer than a sentence has pieces, so that no single piece's vector lies in their span; B starts at zero, "
-            "and A's gradient with it"
+            "an adapter is trained: the gradients of its matrices A and B have at most as many dimensions as its "
+            "rank, fewer than a sentence has word pieces, so no single piece's vector lies in their span; B starts "
+            "at zero, and so does A's gradient"
         )
     if _query(model) is None:
         return "the encoder's first query projection was not found among the trained weights"

@@ -50,10 +50,10 @@ def audit_updates(run: FinishedRun, seed: int, out: Path, say: Callable[[str], N
     looked_at = list(range(len(chosen)))[:MOST_CLIENTS]
     names = [ids[chosen[index]] for index in looked_at]
     section.tried.append(
-        f"{len(looked_at)} of the {len(chosen)} clients of round {last} trained locally, each on its own, as the run's "
-        f"algorithm ({experiment.recipe.algorithm.name}) has it: once from the first round's weights and once from the "
-        f"finished model's. What each of them would send was compared with what it holds. Somebody who sees one "
-        "client's update, such as the server where sums are not secure, can do the same but for the comparison."
+        f"{len(looked_at)} of the {len(chosen)} clients of round {last} trained locally, each separately, by the "
+        f"run's algorithm ({experiment.recipe.algorithm.name}): once from the first round's weights and once from "
+        "the finished model's. What each of them would send was compared with its data. Anyone who sees one client's "
+        "update, like the server without secure sums, can do the same, except for the comparison."
     )
     starts = {"first round": experiment.model.initial_weights(seed), "finished model": run.weights}
     update_of = build_update(experiment.algorithm)
@@ -71,7 +71,7 @@ def audit_updates(run: FinishedRun, seed: int, out: Path, say: Callable[[str], N
     together = change_of_round(experiment.algorithm, run.weights, starts["first round"], clients, states, seed)
     rows = find_word_rows(experiment.model, experiment.prepared, experiment.recipe)
     if isinstance(rows, str):
-        section.results.append(f"Words: not applicable: {rows}. No matrix that is sent has a row for each word.")
+        section.results.append(f"Words: not applicable: {rows}. No matrix in the update has a row for each word.")
         section.numbers["words"] = {"not_applicable": rows}
     else:
         in_round = [examples[i] for i in chosen]
@@ -80,9 +80,10 @@ def audit_updates(run: FinishedRun, seed: int, out: Path, say: Callable[[str], N
     _labels(section, run, names, client_examples, updates)
     _spans(section, run, seed, client_examples, updates["finished model"], say)
     section.not_tried += [
-        "Reading the order of the words or whole sentences from an update by optimisation (LAMP, TAG).",
-        "What travels beside the weights: control variates, class vectors, scores of sentences, per-client evaluation.",
-        "Updates of several rounds of the same client, taken together.",
+        "Reconstructing the order of the words or whole sentences from an update by optimisation (LAMP, TAG).",
+        "What is sent in addition to the weights: control variates, class vectors, scores of sentences, evaluation "
+        "of each client.",
+        "Updates from several rounds of the same client together.",
     ]
     return section
 
@@ -132,7 +133,7 @@ def _words(
                 if noised
                 else [
                     Finding("words read from one client's update that are its words", *_pair(precision), chance, cover),
-                    Finding("a client's words that its update names", *_pair(recall), None, cover),
+                    Finding("a client's words that its update reveals", *_pair(recall), None, cover),
                 ]
             )
             section.means.append(_meaning(ranking, precision["precision"], recall["recall"]))
@@ -148,7 +149,7 @@ def _words(
     section.findings.append(
         Finding(f"{_RANKED} the sum of {many} clients", _known(summed.ranking), None, 0.5, cover, False)
         if numbers["noised"] or _all_changed([summed], int((~left_out).sum()))
-        else Finding(f"words of any of {many} clients that their sum names", *_pair(recall), None, cover)
+        else Finding(f"words of any of {many} clients that their sum reveals", *_pair(recall), None, cover)
     )
     section.tables.append(
         (
@@ -161,13 +162,13 @@ def _words(
     section.files["words.csv"] = csv
     section.numbers["words"] = numbers
     section.results.append(
-        f"Words: the weight {rows.name} has a row for each word, and is trained because {rows.why}. A row that changes "
-        "gives its word away. The last column of the table ranks the rows by the size of their change: 1 names the "
-        "words without an error, 0.5 is a guess; it stays meaningful where noise changes all rows."
+        f"Words: the weight {rows.name} has a row for each word, and is trained because {rows.why}. A row that "
+        "changes reveals its word. The last column of the table ranks the rows by the size of their change: 1 finds "
+        "the words without an error, 0.5 is a guess. It also works if noise changes all rows."
     )
     section.results.append(
-        f"The sum over the round's clients still says which words occur; it does not say at whom: of the words of all "
-        f"{len(in_round)} clients, one client holds {np.mean(one_of_all):.0%} on average."
+        "The sum over the round's clients still reveals which words occur, but not at which client: one client has "
+        f"on average {np.mean(one_of_all):.0%} of the words of all {len(in_round)} clients."
     )
 
 
@@ -216,33 +217,34 @@ def _ranked(auc: float) -> str:
 def _meaning(ranking: float, precision: float, recall: float) -> str:
     if precision > 0.9 and recall > 0.5:
         return (
-            "Whoever sees a single update can list the words that this client's patients and doctors used, with hardly "
-            "an error. A rare word (a name, a rare diagnosis) is named like any other that is in the vocabulary."
+            "Anyone who sees a single update can list the words that this client's patients and doctors used, almost "
+            "without errors. This includes rare words (a name, a rare diagnosis) if they are in the vocabulary."
         )
     if ranking > 0.6:
-        return "The rows do not name the words outright, but larger changes point to words of the client."
-    return "The update's rows say little of the client's words."
+        return "The rows do not reveal the words directly, but larger changes point to words of the client."
+    return "The update's rows reveal little about the client's words."
 
 
 def _word_vectors_by_default(section: Section, model: str) -> None:
     """Whether the default of the run's model is still right."""
     texts = {
         "pcnn": (
-            "PCNN trains given word vectors further by default (model.train_vectors = true), as its authors did. For "
-            "data that may not leave a house this default tells the words; set model.train_vectors = false with given "
-            "vectors unless sums are secure or noise covers the updates, and compare the scores."
+            "PCNN trains pretrained word vectors further by default (model.train_vectors = true), like its authors. "
+            "This default reveals the words, so it does not suit data that must not leave a hospital. Use pretrained "
+            "vectors with model.train_vectors = false unless sums are secure or noise covers the updates, and "
+            "compare the scores."
         ),
         "lstm": (
-            "The LSTM leaves given word vectors as they are by default (model.train_vectors = false). Without given "
-            "vectors (task.vectors = 'learned') it learns its own, and these tell the words all the same."
+            "The LSTM does not train pretrained word vectors by default (model.train_vectors = false). Without "
+            "pretrained vectors (task.vectors = 'learned') it learns its own, and these reveal the words."
         ),
         "tagger": (
-            "The tagger leaves given word vectors as they are by default (model.train_vectors = false). Without given "
-            "vectors (task.vectors_path) it learns its own, and these tell the words all the same."
+            "The tagger does not train pretrained word vectors by default (model.train_vectors = false). Without "
+            "pretrained vectors (task.vectors_path) it learns its own, and these reveal the words."
         ),
         "logistic_regression": (
-            "Logistic regression leaves given word vectors as they are by default. Learned vectors tell the words, and "
-            "so does model.features = 'word_presence', whose classifier has a weight for each word."
+            "Logistic regression does not train pretrained word vectors by default. Learned vectors reveal the "
+            "words, and so does model.features = 'word_presence', whose classifier has a weight for each word."
         ),
     }
     if model in texts:
@@ -261,10 +263,10 @@ def _labels(section: Section, run: FinishedRun, names: list[str], client_example
         reason = (
             "a document's pairs have several labels each"
             if model.row_labels is None
-            else "a text's tokens have tags, most of them outside of entities at every client"
+            else "each token has a tag, and at every client most tokens are outside entities"
         )
     elif bias not in model.weight_names:
-        reason = "the classifier has no bias (its weights' change may tell labels too; that was not tried)"
+        reason = "the classifier has no bias (the change of its weights may also reveal labels, which was not tested)"
     if reason is not None:
         section.results.append(f"Label counts: not applicable: {reason}.")
         section.numbers["labels"] = {"not_applicable": reason}
@@ -291,7 +293,7 @@ def _labels(section: Section, run: FinishedRun, names: list[str], client_example
     worst = max(updates_of, key=lambda when: numbers[when]["hit_rate"])
     section.findings.append(
         Finding(
-            f"clients whose most frequent label the classifier's bias gives away ({worst})",
+            f"share of clients whose most frequent label the classifier's bias reveals ({worst})",
             numbers[worst]["hit_rate"],
             numbers[worst]["interval"],
             guess,
@@ -309,17 +311,17 @@ def _labels(section: Section, run: FinishedRun, names: list[str], client_example
     section.numbers["labels"] = numbers
     best, low = max(first, last), numbers[worst]["interval"][0]
     section.results.append(
-        f"Labels: the bias of the classifier rises most for a label that the client has most of at {best:.0%} of the "
-        f"clients; who names the label that is most frequent over all clients is right at {guess:.0%}."
+        f"Labels: at {best:.0%} of the clients the bias of the classifier rises most for the client's most frequent "
+        f"label; guessing the label that is most frequent over all clients is right for {guess:.0%}."
     )
     section.means.append(
-        "How a hospital's cases spread over the labels can be read from its update better than from a guess."
+        "A hospital's distribution of cases over the labels can be read from its update better than by a guess."
         if low > guess
-        else "The label that a hospital has most of was read more often than it was guessed, on clients too "
-        "few to be sure."
+        else "A hospital's most frequent label was read more often than guessed, but there were too few clients to "
+        "be sure."
         if best > guess
-        else "On these clients the labels could not be read from the bias better than by naming the label that is most "
-        "frequent over all. With few clients the interval is wide."
+        else "For these clients, reading the labels from the bias was no better than guessing the label that is most "
+        "frequent over all clients. With few clients the interval is wide."
     )
 
 
@@ -372,7 +374,7 @@ def _spans(
         table.append([what, cell, f"{false:.3%}", f"{rank} of {width}"])
         section.findings.append(
             Finding(
-                f"pieces of sentences at their places that {what} tells (wrong ones: {false:.2%})",
+                f"share of word pieces found at their positions by {what} (wrong ones: {false:.2%})",
                 share(right, pieces),
                 (low, high),
                 false,
@@ -383,19 +385,19 @@ def _spans(
     section.tables.append(
         (
             "Pieces whose vectors lie in the span of the query projection's gradient",
-            ("what is seen", "pieces found at their place", "other pieces that pass", "rank"),
+            ("what is seen", "word pieces found at their position", "other word pieces that pass", "rank"),
             table,
         )
     )
     section.numbers["span"] = numbers
     section.results.append(
-        "Sentences: the gradient of the encoder's first query projection was tested against every word piece at every "
-        "place. Where pieces are found and few others pass, the sentence can be put together again, word by word."
+        "Sentences: the gradient of the encoder's first query projection was tested against every word piece at "
+        "every position. If pieces are found and few others pass, the sentence can be reconstructed word by word."
     )
     single = numbers["a gradient of one sentence"]
     section.means.append(
-        "Who sees the gradient of a single sentence reads most of that sentence. What a client sends is the sum of "
-        "many steps; the last row says how much of the danger is left there."
+        "Anyone who sees the gradient of a single sentence can read most of that sentence. A client sends the sum of "
+        "many steps; the last row shows how much of the risk remains."
         if single["found"] > 0.5 and single["false_positives"] < 0.05
-        else "The check did not put sentences together here."
+        else "The check could not reconstruct sentences here."
     )

@@ -45,26 +45,28 @@ def find_word_rows(model: LocalModel, prepared: Prepared, recipe: Recipe) -> Wor
     if isinstance(inputs, DenseInput):
         return "the examples are vectors of numbers, not words"
     if isinstance(inputs, HiddenInput):
-        return "the embeddings lie below the frozen layers (model.frozen_layers) and are not trained"
+        return "the embeddings are below the frozen layers (model.frozen_layers) and are not trained"
     if getattr(inputs, "fixed", None) is not None:
-        return "an adapter is trained, and the embeddings of words stay as they are"
+        return "an adapter is trained, and the word embeddings are not"
     size = inputs.vocabulary_size
     for index, (name, kind) in enumerate(zip(model.weight_names, model.weights_type.trainable, strict=True)):
         rows = kind.shape[0] if len(kind.shape) == 2 else 0
         if getattr(options, "features", None) == "word_presence" and rows == size - 1:
-            return WordRows(index, name, 1, size, "the classifier has a weight a word (model.features = word_presence)")
+            return WordRows(
+                index, name, 1, size, "the classifier has a weight for each word (model.features = word_presence)"
+            )
         # The embeddings of positions have few rows; an encoder's matrix of words may be padded to a round number.
         if "embedding" in name and "position" not in name and size <= rows <= 1.2 * size + 128:
             return WordRows(index, name, 0, size, _why(inputs, options))
-    return "its word vectors were given, and they stay as they are"
+    return "its word vectors are pretrained and not trained further"
 
 
 def _why(inputs, options) -> str:
     if hasattr(options, "frozen_layers"):
-        return "the whole encoder is trained, its matrix of word pieces too (model.frozen_layers = 0, no adapter)"
+        return "the whole encoder is trained, with its matrix of word pieces (model.frozen_layers = 0, no adapter)"
     if getattr(inputs, "vectors", None) is None:
-        return "the model learns its own word vectors (no vectors were given)"
-    return "given word vectors are trained further (model.train_vectors)"
+        return "the model learns its own word vectors (no pretrained vectors)"
+    return "pretrained word vectors are trained further (model.train_vectors)"
 
 
 def has_known_words(inputs) -> bool:

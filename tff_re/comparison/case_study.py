@@ -89,12 +89,12 @@ def study(
         with open_run(path, data_paths, runtime) as (run, _):
             prepared, task = run.experiment.prepared, run.experiment.recipe.task
             if not isinstance(prepared, PreparedBags):
-                raise UserError(f"{path}: is a run of {task.name}; cases need a run on bags of sentences")
+                raise UserError(f"{path}: is a run of the task {task.name}, but cases need a run on bags of sentences")
             of_run = (task, prepared.partition.clients)
             if first is None:
                 first, chosen = of_run, _facts(run, facts, pair)
             elif of_run != first:
-                raise UserError(f"{path}: its data or its partition are not those of {paths[0]}; use runs of one seed")
+                raise UserError(f"{path}: its data or partition differ from {paths[0]}; use runs with the same seed")
             shares = _shares(run)
             for case, rows in chosen:
                 for sentence, row in zip(case.sentences, rows, strict=True):
@@ -128,7 +128,7 @@ def _facts(run: FinishedRun, count: int, pair: Pair | None) -> list[tuple[Case, 
     sentences_of: dict[tuple[Pair, str], list[tuple[CaseSentence, int]]] = {}
     if getattr(run.experiment.recipe.task.options, "train_on", "all") != "all":
         part = "trained on a part of its rows (task.train_on)"
-        raise UserError(f"{run.folder.path}: {part}; give a run with all of them")
+        raise UserError(f"{run.folder.path}: {part}; give a run that was trained on all of them")
     for client, (platform, samples) in enumerate(prepared.partition.clients.items()):
         rows = [(sentence_of[i], relation) for i in samples.train for relation in sentence_of[i].relations]
         for row, (sentence, relation) in enumerate(rows):
@@ -146,12 +146,12 @@ def _facts(run: FinishedRun, count: int, pair: Pair | None) -> list[tuple[Case, 
     if pair is not None:
         facts = [key for key in sentences_of if key[0] == pair]
         if not facts:
-            raise UserError(f"no training sentence states a fact of {pair[0]} and {pair[1]}; give another --pair")
+            raise UserError(f"no training sentence states a fact about {pair[0]} and {pair[1]}; give another --pair")
     else:
         spread = [key for key, rows in sentences_of.items() if len({item.platform for item, _ in rows}) > 1]
         facts = sorted(spread, key=lambda key: (-len(sentences_of[key]), key))[:count]
         if not facts:
-            raise UserError("no fact has sentences on two platforms")
+            raise UserError("no fact has sentences on more than one platform")
     return [
         (Case(*key, tuple(item for item, _ in sentences_of[key])), [row for _, row in sentences_of[key]])
         for key in facts

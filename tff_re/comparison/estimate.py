@@ -44,10 +44,10 @@ class Estimate:
     def before(self) -> str:
         """What is ahead, in a line, before the first run starts."""
         runs = len(self._runs) + self._sweep
-        runs_of = f"{self._size}, and {self._sweep} of the sweep before" if self._sweep else self._size
+        runs_of = f"{self._size}, after {self._sweep} of the sweep" if self._sweep else self._size
         finished = runs - len(self._left) - self._sweep_left
         done = f"; {finished} finished" if finished else ""
-        ahead = self._time_left() or "the first run will tell how long they take"
+        ahead = self._time_left() or "no estimate until the first run has finished"
         if not self._left and not self._sweep_left:
             ahead = "nothing is left to run"
         return f"cost: {runs} runs ({runs_of}){done}; {ahead}"
@@ -92,7 +92,7 @@ class Estimate:
             return None
         every = statistics.fmean(seconds for timed in self._seconds.values() for seconds in timed)
         left = sum(statistics.fmean(self._seconds.get(name, [every])) for name in self._left)
-        return f"about {in_words(left + every * self._sweep_left)} by the runs so far"
+        return f"about {in_words(left + every * self._sweep_left)}, estimated from the runs so far"
 
 
 def _unfinished(sweep: Sweep, out: Path) -> int:

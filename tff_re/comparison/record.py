@@ -15,5 +15,5 @@ def read_record(folder: Path) -> dict[str, Any]:
     """The record in a comparison's folder. Raises UserError for one of another version."""
     record = read_json(folder / RECORD)
     if not isinstance(record, dict) or record.get("format") != FORMAT:
-        raise UserError(f"{folder / RECORD}: is of another version; run its `compare` again with --resume")
+        raise UserError(f"{folder / RECORD}: was written by another version; run its `compare` again with --resume")
     return record

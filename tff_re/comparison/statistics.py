@@ -208,8 +208,10 @@ class MetricSummary:
 
 
 def explain_gain(gain: GainOptions, best: Mapping[str, Mapping[int, float]]) -> str:
-    """How much of a method's gain over its baseline, in the best values of a metric over the rounds, the server's step
-    size alone brings, in a sentence. `best`: entry -> seed -> value."""
+    """A sentence on how much of a method's gain over its baseline the control explains.
+
+    Gains are differences of a metric's best values over the rounds. `best`: entry -> seed -> value.
+    """
 
     def difference(a: str, b: str) -> Difference:
         return paired_difference(*([best[name][seed] for seed in best[a]] for name in (a, b)))
@@ -217,18 +219,18 @@ def explain_gain(gain: GainOptions, best: Mapping[str, Mapping[int, float]]) -> 
     whole, step = difference(gain.method, gain.baseline), difference(gain.control, gain.baseline)
     rest = difference(gain.method, gain.control)
     sentence = (
-        f"{gain.method} against {gain.baseline}: {_signed(whole)}. The control '{gain.control}' alone brings "
-        f"{_signed(step)}, what is {gain.method}'s own beyond it {_signed(rest)}"
+        f"{gain.method} against {gain.baseline}: {_signed(whole)}. The control '{gain.control}' contributes "
+        f"{_signed(step)}, and {gain.method} itself {_signed(rest)}"
     )
     if whole.mean <= 0:
         return sentence + "; there is no gain to explain."
     if whole.low is None or whole.low <= 0:
         return sentence + "; whether there is a gain to explain is open."
     if step.mean <= 0:
-        return sentence + "; the control alone gains nothing."
+        return sentence + "; the control explains none of it."
     if step.mean >= whole.mean:
-        return sentence + "; the control alone makes all of the gain."
-    return sentence + f"; the control alone makes {100 * step.mean / whole.mean:.0f} % of the gain."
+        return sentence + "; the control explains all of the gain."
+    return sentence + f"; the control explains {100 * step.mean / whole.mean:.0f} % of the gain."
 
 
 def _signed(difference: Difference) -> str:

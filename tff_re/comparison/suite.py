@@ -192,15 +192,15 @@ def load_suite(
     names = [entry.name for entry in options.entry]
     for text in (options.title, *names, *(text for entry in options.entry for text in (entry.group, entry.tried))):
         if reading.has_control_character(text):
-            raise UserError(f"{path}: {text[:40]!r} holds a control character; leave it out")
+            raise UserError(f"{path}: {text[:40]!r} has a control character; remove it")
     if problem := _separator_problem(options.title):
         raise UserError(f"{path}: 'title' is a name, not a path: {problem}")
     for group in {entry.group for entry in options.entry}:
         if problem := _separator_problem(group) or file_name_problem(slug(group)):
-            raise UserError(f"{path}: a group is part of the names of its files: {problem}")
+            raise UserError(f"{path}: the name of a group is used in file names: {problem}")
     _require_folders_apart(names, str(path))
     if not options.seeds or len(set(options.seeds)) != len(options.seeds):
-        raise UserError(f"{path}: 'seeds' must be different whole numbers, at least one")
+        raise UserError(f"{path}: 'seeds' must be one or more different whole numbers")
     if min(options.seeds) < 0 or max(options.seeds) >= SEEDS:
         raise UserError(f"{path}: 'seeds' must be whole numbers from 0 to 2^32 - 1")
     compared = [name for claim in options.claim for name in (claim.method, claim.baseline)]
@@ -249,7 +249,7 @@ def _require_claims(options: SuiteOptions, source: str) -> None:
         if claim.metric not in options.metrics:
             raise UserError(f"{where}: metric must be one of the suite's; {nearest(claim.metric, options.metrics)}")
         if claim.method == claim.baseline or group[claim.method] != group[claim.baseline]:
-            raise UserError(f"{where}: must be two entries of one group")
+            raise UserError(f"{where}: method and baseline must be two entries of the same group")
         if claim.published == 0 or (abs(claim.published) > 1 and not claim.metric.endswith("loss")):
             raise UserError(
                 f"{where}: published must be a difference in the metric's own unit, e.g. 0.047 for 4.7 points; got "
@@ -260,7 +260,7 @@ def _require_claims(options: SuiteOptions, source: str) -> None:
 def _require_metrics(options: SuiteOptions, source: str) -> None:
     """Raises UserError for a metric that no run can have."""
     if not options.metrics:
-        raise UserError(f"{source}: 'metrics' must be at least one, e.g. [\"test/accuracy\"]")
+        raise UserError(f"{source}: 'metrics' must have at least one metric, e.g. [\"test/accuracy\"]")
     require_known(options.metrics, f"{source}: metrics")
     require_known(options.targets, f"{source}: [targets]")
     for entry in options.entry:
@@ -272,7 +272,7 @@ def _require_metrics(options: SuiteOptions, source: str) -> None:
                 f"{source}: choose_by must be a metric of the dev split, e.g. dev/f1; got {options.choose_by}"
             )
     if options.gain and not options.metrics[0].startswith(("test/", "train/", "local/")):
-        raise UserError(f"{source}: [[gain]] is of the first metric, which must be of test, train or local")
+        raise UserError(f"{source}: [[gain]] uses the first metric, which must be of test, train or local")
 
 
 def require_metrics_of(suite: Suite, names: set[str], source: str) -> None:
@@ -303,7 +303,8 @@ def suite_of_recipes(
         for section in ("task", "partition", "model", "training", "evaluation", "choice"):
             if getattr(recipe, section) != getattr(first, section):
                 raise UserError(
-                    f"{recipe.source}: its [{section}] is not that of {first.source}; a comparison needs the same"
+                    f"{recipe.source}: its [{section}] differs from {first.source}; a comparison needs the same in "
+                    "all recipes"
                 )
     _require_folders_apart([recipe.name for recipe in recipes], "the recipes")
     entries = tuple(
@@ -329,9 +330,9 @@ def _require_folders_apart(names: list[str], source: str) -> None:
     for name in names:
         folder = slug(name)
         if problem := _separator_problem(name) or file_name_problem(folder):
-            raise UserError(f"{source}: a name of an entry is that of its run's folder: {problem}")
+            raise UserError(f"{source}: the name of an entry is used as the name of its run's folder: {problem}")
         if not folder:
-            raise UserError(f"{source}: the name '{name}' has no letter or digit; give another")
+            raise UserError(f"{source}: the name '{name}' has no letter or digit; choose another name")
         if folder in taken:
             raise UserError(f"{source}: the names '{taken[folder]}' and '{name}' would share a folder; change one")
         taken[folder] = name
@@ -342,7 +343,7 @@ def _separator_problem(name: str) -> str | None:
 
     Its file would not lie where the name says.
     """
-    return f"{name[:40]!r} holds a path's separator; leave it out" if "/" in name or "\\" in name else None
+    return f"{name[:40]!r} has a path separator; remove it" if "/" in name or "\\" in name else None
 
 
 def _command(
@@ -360,7 +361,7 @@ def _command(
 def _suite_entry(options: SuiteOptions, entry: EntryOptions, source: str, overrides: tuple[str, ...]) -> Entry:
     base = entry.recipe or options.recipe
     if base is None:
-        raise UserError(f"{source}: entry '{entry.name}' has no recipe, and neither has the suite")
+        raise UserError(f"{source}: neither the entry '{entry.name}' nor the suite has a recipe")
     path = reading.locate(base)
     applied = tuple(override for override in overrides if override.partition("=")[0].strip() not in entry.unread)
 

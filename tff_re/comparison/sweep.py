@@ -110,23 +110,23 @@ def read_sweep(
     """
     if not table:
         if wrong := next((name for name, axes in axes_by_entry.items() if axes), None):
-            raise UserError(f"{source}: entry '{wrong}' has a sweep, and the suite has no [sweep] with its seeds")
+            raise UserError(f"{source}: entry '{wrong}' has a sweep, but the suite has no [sweep] with its seeds")
         return None
     tuning = tuple(table.get("seeds", ()))
     if not tuning or len(set(tuning)) != len(tuning) or not all(_is_seed(seed) for seed in tuning):
-        raise UserError(f"{source}: 'sweep.seeds' must be different whole numbers, at least one, e.g. [100, 101]")
+        raise UserError(f"{source}: 'sweep.seeds' must be one or more different whole numbers, e.g. [100, 101]")
     if both := sorted(set(tuning) & set(seeds)):
-        raise UserError(f"{source}: seed {both[0]} is of the table and of the sweep; tune on seeds of its own")
+        raise UserError(f"{source}: seed {both[0]} is in 'seeds' and in 'sweep.seeds'; use separate seeds for tuning")
     by = table.get("choose_by", choose_by)
     if not isinstance(by, str) or not by.startswith("dev/"):
         raise UserError(
-            f"{source}: [sweep] chooses on dev: give the recipe a table [choice], or 'sweep.choose_by' a metric of the "
-            "server's dev split"
+            f"{source}: [sweep] selects on dev; add [choice] to the recipe, or set 'sweep.choose_by' to a metric of "
+            "the server's dev split"
         )
     require_known([by], f"{source}: sweep.choose_by")
     budget = table.get("budget")
     if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int) or budget < 1):
-        raise UserError(f"{source}: 'sweep.budget' must be a whole number of at least 1, got {budget!r}")
+        raise UserError(f"{source}: 'sweep.budget' must be a positive integer, got {budget!r}")
     extend = table.get("extend", True)
     if not isinstance(extend, bool):
         raise UserError(f"{source}: 'sweep.extend' must be true or false, got {extend!r}")
@@ -137,7 +137,7 @@ def read_sweep(
         combinations = _settings(axes if entry_axes is None else entry_axes, where, overrides)
         if budget is not None:
             if len(combinations) < budget:
-                raise UserError(f"{where}: has {len(combinations)} settings, fewer than sweep.budget = {budget}")
+                raise UserError(f"{where}: has only {len(combinations)} settings, fewer than sweep.budget = {budget}")
             drawn = np.random.default_rng([tuning[0], number]).choice(len(combinations), budget, replace=False)
             combinations = tuple(combinations[index] for index in sorted(drawn))
         settings[name] = combinations
@@ -145,8 +145,8 @@ def read_sweep(
     if len(sizes) > 1:
         (few, smallest), (many, largest) = min(sizes.items()), max(sizes.items())
         raise UserError(
-            f"{source}: entry '{largest}' would be tuned over {many} settings and '{smallest}' over {few}; give all as "
-            "many, or set sweep.budget"
+            f"{source}: entry '{largest}' would be tuned over {many} settings but '{smallest}' over {few}; give all "
+            "entries the same number, or set sweep.budget"
         )
     return Sweep(tuning, by, settings, extend)
 
@@ -159,16 +159,16 @@ def _settings(axes: Mapping[str, Any], where: str, overrides: Sequence[str]) -> 
     """All combinations of the axes' values, or the list under `settings`."""
     listed = axes.get("settings")
     if listed is not None and (len(axes) > 1 or not isinstance(listed, list) or not listed):
-        raise UserError(f"{where}: 'settings' must be a list of tables of recipe keys, and stand alone")
+        raise UserError(f"{where}: 'settings' must be a list of tables of recipe keys, with no other keys next to it")
     if listed is not None:
         _require_few(len(listed), where)
     else:
         _require_few(math.prod(len(values) for values in axes.values() if isinstance(values, list)), where)
         for key, values in axes.items():
             if not isinstance(values, list) or not values or any(values.count(value) > 1 for value in values):
-                raise UserError(f"{where}: '{key}' must be a list of different values in brackets, got {values!r}")
+                raise UserError(f"{where}: '{key}' must be a list of different values, got {values!r}")
         if not axes:
-            raise UserError(f'{where}: names no key; give e.g. "algorithm.learning_rate" = [1e-4, 1e-3]')
+            raise UserError(f'{where}: has no key; give e.g. "algorithm.learning_rate" = [1e-4, 1e-3]')
     if listed is None:
         combinations = tuple(dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
     else:
@@ -185,7 +185,7 @@ def _settings(axes: Mapping[str, Any], where: str, overrides: Sequence[str]) -> 
 
 def _require_few(number: int, where: str) -> None:
     if number > MOST_SETTINGS:
-        raise UserError(f"{where}: has {number} settings, and at most {MOST_SETTINGS} are tried; give fewer values")
+        raise UserError(f"{where}: has {number} settings, more than the limit of {MOST_SETTINGS}; give fewer values")
 
 
 def _keys(setting: Any, where: str) -> list[str]:
@@ -272,7 +272,9 @@ def _best(values: Sequence[Sequence[float]], entry: str, choose_by: str) -> tupl
     scores = [(-mean if lower else mean) if math.isfinite(mean) else -math.inf for mean in means]
     best = int(np.argmax(scores))
     if scores[best] == -math.inf:
-        raise UserError(f"entry '{entry}': every setting of its sweep diverged on a tuning seed; try lower rates")
+        raise UserError(
+            f"entry '{entry}': every setting of its sweep diverged on a tuning seed; try lower learning rates"
+        )
     return best, scores.count(scores[best]) - 1
 
 
@@ -286,7 +288,7 @@ def add_to_report(report: Report, sweep: Sweep, outcomes: Mapping[str, Mapping[i
         "",
         "## Settings",
         "",
-        f"Chosen on seeds {seeds}, which the tables do not have. All that was tried: [{FILE}]({FILE}).",
+        f"Selected on seeds {seeds}, which are not in the tables. All results of the sweep: [{FILE}]({FILE}).",
     ]
     path = out / "comparison.md"
     text = "\n".join([*lines, "", *(f"- {line}" for line in said), ""])
@@ -302,8 +304,8 @@ def sentences(sweep: Sweep, outcomes: Mapping[str, Mapping[int, Outcome]]) -> li
         if tuned.beyond:
             line += f", after {tuned.beyond} more beyond the edge of those listed"
         if tuned.edges:
-            line += f"; {', '.join(tuned.edges)} lies at the edge of what was tried"
+            line += f"; {', '.join(tuned.edges)} is at the edge of the values tried"
         if tuned.equals:
-            line += f"; {tuned.equals} of the others came out the same on dev, so that this is the first, not a choice"
+            line += f"; {tuned.equals} of the others scored the same on dev, so the first of them was taken"
         lines.append(line)
     return lines

@@ -163,7 +163,9 @@ def table_parts(table: Table) -> list[tuple[str, list[_Column]]]:
     if any(row.steps is not None for row in rows):
         costs.append(column("local steps", lambda row: _fixed(row.steps, 1, 0)))
     if base is not None and base.bytes_up and any((_less_up(row, base) or 0) >= 2 for row in rows):
-        costs.insert(1, column(f"times less up than {base.algorithm}", lambda row: _fixed(_less_up(row, base), 1, 0)))
+        costs.insert(
+            1, column(f"times less upload than {base.algorithm}", lambda row: _fixed(_less_up(row, base), 1, 0))
+        )
     if any(row.privacy is not None for row in rows):
         parts.append(("privacy", [column("ε (δ, unit)", _guarantee)]))
     return [*parts, ("cost", costs)]
@@ -344,17 +346,17 @@ def table_note(table: Table, *, bootstrap: bool = True) -> str:
     texts = ("Best: over the rounds.", "Chosen: in the round with the best dev score.")
     parts += [texts[chosen] for chosen in sorted({metric.chosen for metric in metrics.values()})]
     if any(name.startswith("test/") and not metric.chosen for name, metric in metrics.items()):
-        parts.append(f"Best {ON_TEST}: test itself chooses the round, as where papers print it; nothing else is so.")
+        parts.append(f"Best {ON_TEST}: the round is selected on test, as in the papers; no other number is.")
     parts.append("Final: mean over the last tenth of the rounds.")
     if baseline is not None:
-        parts.append(f"Differences to {baseline} are paired by seed; in brackets the seeds that favour the row.")
+        parts.append(f"Differences to {baseline} are paired by seed; the seeds that favour the row are in brackets.")
         if seeds != [1]:
             count = sum(row.algorithm != baseline and row.compared for row in rows)
             parts.append(
                 f"{_LEVEL} interval: Student's t over the seeds, for one comparison. Could show: the least true "
                 f"difference that a paired t-test finds with probability {100 * POWER:.0f} %, given the spread seen "
                 f"here, for one comparison. p, Holm: the paired t-test's, adjusted over the table's {count} "
-                f"comparisons of a metric. Verdict: gain or loss where that is below {1 - LEVEL:.2f}, with "
+                f"comparisons of a metric. Verdict: gain or loss if that is below {1 - LEVEL:.2f}, with "
                 f"{LEAST_SEEDS} seeds at least; else open."
             )
             if any(gain.baseline == baseline for gain in table.gains):
@@ -368,8 +370,8 @@ def table_note(table: Table, *, bootstrap: bool = True) -> str:
         if row.notes:
             said.setdefault(row.notes, []).append(row.algorithm)
     if any(row.privacy is not None for row in rows):
-        parts.append(f"ε: differential privacy, the largest of the seeds; {MISSING} and ∞: no guarantee.")
-    exception = ", but where a note says otherwise" if said else ""
+        parts.append(f"ε: differential privacy, the largest over the seeds; {MISSING} and ∞: no guarantee.")
+    exception = ", unless a note says otherwise" if said else ""
     parts.append(f"kB: thousands of bytes per client and round, uncompressed{exception}.")
     parts += [f"{', '.join(algorithms)}: {'; '.join(notes)}." for notes, algorithms in said.items()]
     return " ".join(parts)
@@ -380,9 +382,9 @@ def _room_note(table: Table) -> str:
     pooled = [row for row in table.rows if row.role == "pooled"]
     compared = [row for row in table.rows if row.compared]
     said = (
-        "With a published gain also: no room where the best pooled or oracle row has less on the baseline than was "
-        "published; does not show where the interval holds zero or less and is short of the published gain, also after "
-        "Holm's adjustment."
+        "With a published gain also: no room if the best pooled or oracle row gains less on the baseline than was "
+        "published; does not show if the interval contains zero or less and stays below the published gain, also "
+        "after Holm's adjustment."
     )
     if not pooled:
         return said
@@ -393,7 +395,7 @@ def pooled_tuning(pooled: Sequence[ComparisonRow], compared: Sequence[Comparison
     """Whether the pooled rows had as many settings tried as the methods, in words."""
     listed = [{row.tried.partition(BEYOND)[0] for row in rows} for rows in (pooled, compared)]
     if listed[0] == listed[1]:
-        return "tuned like the methods" if pooled[0].tried else "not tuned, and neither were the methods"
+        return "tuned like the methods" if pooled[0].tried else "not tuned, like the methods"
     return "not tuned like the methods"
 
 

@@ -205,12 +205,12 @@ def read_values(folder: Path) -> tuple[list[Value], dict[str, Any]]:
         text = (folder / VALUES).read_text("utf-8")
     except FileNotFoundError as error:
         raise UserError(
-            f"{error.filename}: is not there; give a folder that `compare` wrote, or run its `compare` with --resume"
+            f"{error.filename}: is missing; give a folder that `compare` wrote, or run its `compare` with --resume"
         ) from None
     except ValueError:
-        raise UserError(f"{folder / FACTS}: is damaged (no JSON); run its `compare` again with --resume") from None
+        raise UserError(f"{folder / FACTS}: is damaged (not JSON); run its `compare` again with --resume") from None
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
-        raise UserError(f"{folder / FACTS}: is of another version; run its `compare` again with --resume")
+        raise UserError(f"{folder / FACTS}: was written by another version; run its `compare` again with --resume")
     reader = csv.reader(io.StringIO(text))
     if next(reader, None) != list(Value._fields):
         raise UserError(f"{folder / VALUES}, line 1: must be {','.join(Value._fields)}")

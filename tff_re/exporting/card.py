@@ -32,8 +32,8 @@ _FACTS = {"dataset": "read in the form of", "label": "label choice"}
 
 _HEAD = """# {title}
 
-A model trained by federated learning with tff-re {version}. For research; not a medical device, and not to be used for
-decisions about patients.
+A model trained by federated learning with tff-re {version}. For research. It is not a medical device and
+must not be used for decisions about patients.
 """
 
 _USE = """## Use with {title}

@@ -65,11 +65,11 @@ def verified(
         difference = float(np.max([np.abs(output - probes.expected).max() for output in outputs]))  # NaN stays NaN
         if name in (KERAS_FILE, SAVED_MODEL_FOLDER) and not difference <= form.tolerance:  # a NaN has to fail
             raise ExportError(
-                f"{name} gives other predictions than the trained model in float32 (by up to {difference:.2g}); "
-                "its build_plain is not the same function as its build"
+                f"{name} predicts differently from the trained model in float32 (by up to {difference:.2g}); its "
+                "build_plain must compute the same function as its build"
             )
         if not np.isfinite(difference):
-            raise ExportError(f"{name} gives predictions that are no numbers; leave that form out")
+            raise ExportError(f"{name} gives predictions that are not finite; leave that form out")
         files = [file for file in (draft / name, *(draft / name).rglob("*")) if file.is_file()]
         results[name] = {"difference": difference, "bytes": sum(file.stat().st_size for file in files)}
     if samples and {FLOAT16_FOLDER, TFLITE_FILE} & set(results):

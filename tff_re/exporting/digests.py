@@ -38,11 +38,11 @@ def check_digests(folder: Path, names: Sequence[str]) -> None:
         expected = [file for file in known if file == name or file.startswith(f"{name}/")]
         for file in sorted({*inside, *expected, *([] if inside or expected else [name])}):
             if file not in known:
-                raise _error(folder / file, f"was not exported: {DIGESTS_FILE} does not name it")
+                raise _error(folder / file, f"was not part of the export: it is not listed in {DIGESTS_FILE}")
             if not (folder / file).is_file():
-                raise _error(folder / file, f"is missing: {DIGESTS_FILE} names it")
+                raise _error(folder / file, f"is missing, but {DIGESTS_FILE} lists it")
             if sha256_of(folder / file) != known[file]:
-                raise _error(folder / file, f"is not as it was exported: its digest is not that of {DIGESTS_FILE}")
+                raise _error(folder / file, f"was changed after the export: its digest differs from {DIGESTS_FILE}")
 
 
 def digest_of_export(folder: Path) -> str:
@@ -74,12 +74,12 @@ def _sums(folder: Path) -> str:
 def _read(path: Path) -> dict[str, str]:
     """Name of a file -> its digest."""
     if not path.is_file():
-        raise _error(path, "is missing: the digests of the export's files")
+        raise _error(path, "is missing; it has the digests of the export's files")
     digest_of: dict[str, str] = {}
     for number, line in enumerate(decode(read_bytes(path), path).splitlines(), 1):
         parts = _LINE.fullmatch(line)
         if parts is None or parts[2] in digest_of:
-            raise DataError("is no digest and name of a file of its own", path=path, line=number, remedy=_REMEDY)
+            raise DataError("is not a digest and the name of one file", path=path, line=number, remedy=_REMEDY)
         digest_of[parts[2]] = parts[1]
     return digest_of
 

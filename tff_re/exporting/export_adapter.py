@@ -38,7 +38,7 @@ def export_adapter(
       UserError: the run has no adapter, or the folder is taken or cannot be written.
     """
     if out is None and not may_be_written(path):
-        raise UserError(f"{path}: may not be written; give --out a folder elsewhere")
+        raise UserError(f"{path}: cannot be written; give --out another folder")
     folder = out or RunFolder(path).path / "adapter"
     with open_run(path, data_paths, runtime_name, only_read=True, last=last, builder_of=builder_of) as (run, _):
         experiment = run.experiment
@@ -65,6 +65,6 @@ def _check_folder(folder: Path, overwrite: bool) -> None:
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     if not (folder / adapter_files.CONFIG_FILE).is_file():
-        raise UserError(f"{folder}: exists and holds no adapter; choose another folder")
+        raise UserError(f"{folder}: exists but holds no adapter; choose another folder")
     if not overwrite:
-        raise UserError(f"{folder}: holds an adapter already; choose another folder or ask to overwrite it")
+        raise UserError(f"{folder}: already holds an adapter; choose another folder or ask to overwrite it")

@@ -261,7 +261,7 @@ def _check_written(draft: Path, trust: bool) -> None:
             continue
         if not trust or _refusal(draft, form, True) is not None:
             remedy = "pass --trust (trust=True) to write it for use with --trust, or write another --format"
-            raise ExportError(f"{form} would be refused by predict and evaluate: it {reason}; {remedy}")
+            raise ExportError(f"predict and evaluate would refuse {form}: it {reason}; {remedy}")
         print(f"note: {form} {reason}; predict and evaluate load it only with --trust", file=sys.stderr)
 
 
@@ -280,7 +280,7 @@ def _check_arguments(model_name, inputs, labels, formats, quantise, tflite, onnx
     if model_name not in models.MODELS:
         raise ExportError(f"there is no model '{model_name}'; valid: {', '.join(models.MODELS)}")
     if not labels or len(set(labels)) != len(labels):
-        raise ExportError("label names are missing or duplicate; give each class a name of its own")
+        raise ExportError("label names are missing or duplicate; give each class a different name")
     if formats not in FORMATS:
         raise ExportError(f"there is no format '{formats}'; valid: {', '.join(FORMATS)}")
     if quantise is not None and quantise not in QUANTISED:
@@ -291,13 +291,13 @@ def _check_arguments(model_name, inputs, labels, formats, quantise, tflite, onnx
         )
     if tflite and not kind.form.for_tflite:
         raise ExportError(
-            "TFLite takes one text of a fixed size for one answer, which bags, documents and texts with entities are "
-            "not; leave --tflite out"
+            "TFLite takes one text of a fixed size and gives one answer, so it cannot take bags, documents or texts "
+            "with entities; leave --tflite out"
         )
     if onnx and not kind.form.for_onnx:
         raise ExportError(
-            f"{ONNX_FILE} takes single texts or vectors, which the bags and documents of this {model_name} model are "
-            "not; leave --onnx out"
+            f"{ONNX_FILE} takes single texts or vectors, not the bags or documents of this {model_name} model; leave "
+            "--onnx out"
         )
     if onnx:
         onnx_form.require_packages()
@@ -328,15 +328,15 @@ def _assign(model: tf.keras.Model, weights, form: str) -> None:
         variables, values = getattr(model, f"{group}_variables"), list(getattr(weights, group))
         if len(variables) != len(values):
             raise ExportError(
-                f"{len(values)} {group.replace('_', '-')} weights for {len(variables)} of the {form} model; pass this "
-                "model's weights"
+                f"got {len(values)} {group.replace('_', '-')} weights, but the {form} model has {len(variables)}; "
+                "pass this model's weights"
             )
         for variable, value in zip(variables, map(np.asarray, values), strict=True):
             name = variable.name.removesuffix(":0")
             if value.shape != tuple(variable.shape):
                 raise ExportError(
-                    f"weight {name} has shape {value.shape}, the {form} model needs {tuple(variable.shape)}; "
-                    "pass the weights of this model"
+                    f"weight {name} has shape {value.shape}, but the {form} model needs {tuple(variable.shape)}; "
+                    "pass this model's weights"
                 )
             if value.dtype.kind == "f" and not np.isfinite(value).all():
                 raise ExportError(f"weight {name} is not finite: training has diverged; export an earlier round")

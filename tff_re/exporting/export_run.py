@@ -33,8 +33,8 @@ from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.held_out import DEV, TEST
 
 _TESTS = {
-    "hold_out": "samples that each client held out of its own",
-    "documents": "documents set apart before there were clients",
+    "hold_out": "samples that each client held out from its own data",
+    "documents": "documents set apart before the others were divided among clients",
     "official": "the data set's own split for testing",
 }
 
@@ -65,7 +65,7 @@ def export_run(
     `onnx` and `huggingface` are `export_model`'s, `builder_of` is `open_run`'s.
     """
     if out is None and not may_be_written(path):
-        raise UserError(f"{path}: may not be written; give --out a folder elsewhere")
+        raise UserError(f"{path}: cannot be written; give --out another folder")
     with open_run(path, data_paths, runtime_name, only_read=True, last=last, builder_of=builder_of) as (run, _):
         recipe, prepared = run.experiment.recipe, run.experiment.prepared
         exported, options = run.experiment, in_float32(recipe.model.options)
@@ -225,7 +225,7 @@ def _training(experiment: Experiment) -> dict[str, Any]:
     options = {**to_table(recipe.algorithm.options), **to_table(recipe.training)}
     sampled = f"{experiment.clients_per_round} of {len(experiment.prepared.examples.clients)}"
     if recipe.training.sampling == "poisson":
-        sampled += " expected, each by itself (Poisson)"
+        sampled += " expected, each drawn independently (Poisson)"
     described = {
         name: value if isinstance(value, str) else json.dumps(_without_folders(value), ensure_ascii=False)
         for name, value in options.items()
@@ -235,10 +235,14 @@ def _training(experiment: Experiment) -> dict[str, Any]:
 
 def _privacy(experiment: Experiment, private: Mapping[str, Any] | None) -> list[str]:
     recipe = experiment.recipe
-    lines = ["trained by simulation: all clients' data were on one machine; in a deployment, texts stay at the clients"]
+    lines = [
+        "trained in a simulation: all clients' data were on one machine; in a deployment, texts stay at the clients"
+    ]
     if (sites := _of_sites(experiment)) is not None:
-        lines = [f"trained {sites}: texts stayed there, sums over a site's clients left it (took_part.csv of the run)"]
-    secure = "; ".join(recipe.aggregation.notes()) if sums_are_secure(recipe) else "the recipe sets none"
+        lines = [
+            f"trained {sites}: texts stayed there, only sums over a site's clients left it (took_part.csv of the run)"
+        ]
+    secure = "; ".join(recipe.aggregation.notes()) if sums_are_secure(recipe) else "not set in the recipe"
     aggregation = f"{'' if sums_are_masked(recipe) else 'no '}secure aggregation: {secure}"
     if private is None:
         lines.append(f"no differential privacy and {aggregation}")
@@ -252,16 +256,16 @@ def _privacy(experiment: Experiment, private: Mapping[str, Any] | None) -> list[
         lines.append(
             f"a word is in the vocabulary only if at least {least} clients hold it; the vocabulary is in the files"
         )
-    lines.append("weights can reveal something of the texts that they were trained on")
+    lines.append("weights can reveal something about the texts that they were trained on")
     return lines
 
 
 def _limits(experiment: Experiment, kind: Kind, dataset: str | None) -> list[str]:
     options, attack = experiment.recipe.task.options, experiment.feature(Attack)
     lines = [] if attack is None else list(attack.options.notes())
-    lines += ["metrics are on texts of the same source; on others they will be worse"] if dataset else []
+    lines += ["metrics are on texts from the same source; on other texts they will be worse"] if dataset else []
     if kind.of_mentions:
-        lines.append("it classifies the relation of two mentions that are given; it does not find mentions")
+        lines.append("it classifies the relation between two given mentions; it does not find mentions")
     if length := getattr(options, "max_length", None):
         lines.append(f"texts are read up to a length of {length} ({options.encoding}); longer ones are cut {kind.cut}")
-    return [*lines, *kind.limits, f"a probability is the model's {kind.probability}; it was not calibrated"]
+    return [*lines, *kind.limits, f"probabilities are the model's {kind.probability}; they were not calibrated"]

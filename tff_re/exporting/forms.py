@@ -132,7 +132,7 @@ class Form:
 
     def arrays(self, samples: Sequence[Any]) -> dict[str, np.ndarray]:
         """The encoded inputs of samples of the task's corpora, as in training."""
-        raise ExportError("the model's inputs are no samples of a corpus")
+        raise ExportError("the model's inputs are not samples of a corpus")
 
     def measured(self, samples: Sequence[Any]) -> Sequence[Any]:
         """The samples that quantised forms are measured on."""
@@ -179,8 +179,8 @@ def stock(model: tf.keras.Model) -> tf.keras.Model:
     for layer in layers_in(model):
         if not is_of_keras(layer):
             raise ExportError(
-                f"layer {layer.name} is a {type(layer).__name__}, which Keras alone cannot load; "
-                "the model's build_plain has to use stock layers"
+                f"layer {layer.name} is a {type(layer).__name__}, which plain Keras cannot load; the model's "
+                "build_plain must use Keras' own layers"
             )
     return model
 
@@ -190,8 +190,8 @@ def require_same(exported: Mapping[str, Any], trained: Mapping[str, np.ndarray],
     for name, array in trained.items():
         if not np.array_equal(exported[name], array):
             raise ExportError(
-                f"{what} encodes a probe text otherwise than the training tokenizer ({name}); the tokenizer is not "
-                "exportable"
+                f"{what} encodes a probe text differently from the training tokenizer ({name}), so the tokenizer "
+                "cannot be exported"
             )
 
 

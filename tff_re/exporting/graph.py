@@ -12,7 +12,9 @@ from tff_re.exporting.operations import CHECKPOINT_OPERATIONS, OPERATIONS
 MODEL_FILE, FINGERPRINT_FILE = "saved_model.pb", "fingerprint.pb"
 VARIABLES = ("variables/variables.index", "variables/variables.data-00000-of-00001")
 
-_FOREIGN = "pass --trust (trust=True) if you know where it comes from: such a graph can do what you can"
+_FOREIGN = (
+    "pass --trust (trust=True) if you know where it comes from: such a graph can do anything that your user account can"
+)
 
 # Of the object graph: what the loader makes of it is a plain object, a variable, a table or a function of the graph.
 _KINDS = {"bare_concrete_function", "constant", "function", "resource", "user_object", "variable"}
@@ -47,7 +49,7 @@ def check_graph(folder: Path) -> None:
     if len(model.meta_graphs) != 1 or not model.meta_graphs[0].HasField("object_graph_def"):
         raise DataError("is not a SavedModel of TensorFlow 2", path=folder / MODEL_FILE, remedy=REMEDY)
     for what in _foreign(model.meta_graphs[0]):
-        raise DataError(f"{what}, which no export of this project has", path=folder / MODEL_FILE, remedy=_FOREIGN)
+        raise DataError(f"{what}, and no export of this project does", path=folder / MODEL_FILE, remedy=_FOREIGN)
 
 
 def _parsed(message, path: Path):
@@ -69,10 +71,10 @@ def _foreign(meta_graph) -> Iterator[str]:
     graph, objects = meta_graph.graph_def, meta_graph.object_graph_def
     functions = {function.signature.name: function for function in graph.library.function}
     if len(functions) != len(graph.library.function):
-        yield "holds two functions of one name"
+        yield "has two functions with the same name"
     # The loader takes a node for a call where a function has the name of its operation.
     if not functions.keys().isdisjoint(OPERATIONS | CHECKPOINT_OPERATIONS):
-        yield "names a function like an operation"
+        yield "has a function with the name of an operation"
     saver = meta_graph.saver_def
     saver_nodes = {name.split(":")[0] for name in (saver.save_tensor_name, saver.restore_op_name)}
     of_saver = {name for node in graph.node if node.name in saver_nodes for name in _called(node.attr)}
@@ -84,23 +86,23 @@ def _foreign(meta_graph) -> Iterator[str]:
     called += _loaded(objects)
     for name in called:
         if name in of_saver:
-            yield "calls the functions that save and restore the variables from elsewhere"
+            yield "calls the save and restore functions from elsewhere in the graph"
         if name not in functions:
-            yield "calls a function that it does not hold"
+            yield "calls a function that it does not contain"
     held = []
     for name, function in functions.items():
         saves = name in of_saver and set(function.attr) <= _CHECKPOINT_ATTRIBUTES
         held += [n.op for n in function.node_def if not (saves and n.op in CHECKPOINT_OPERATIONS)]
     held += [node.op for node in graph.node]
-    yield from (f"holds the operation {_plain(name)}" for name in held if name not in OPERATIONS)
+    yield from (f"contains the operation {_plain(name)}" for name in held if name not in OPERATIONS)
     if meta_graph.asset_file_def:
         yield "reads files (assets)"
     for node in objects.nodes:
         kind = node.WhichOneof("kind")
         if kind not in _KINDS or node.registered_name not in _CLASSES or node.registered_saver:
-            yield f"holds an object of another kind ({_plain(node.registered_name or str(kind))})"
+            yield f"contains an object of an unknown kind ({_plain(node.registered_name or str(kind))})"
         if node.user_object.identifier not in _OBJECTS:
-            yield f"holds an object of another kind ({_plain(node.user_object.identifier)})"
+            yield f"contains an object of an unknown kind ({_plain(node.user_object.identifier)})"
 
 
 def _called(attributes) -> Iterator[str]:

@@ -78,13 +78,14 @@ def write_folder(
     config = encoder.main.config
     if config.model_type not in MODEL_TYPES:
         raise ExportError(
-            f"an encoder of type '{config.model_type}' has no tested names of weights in PyTorch (tested: "
-            f"{', '.join(MODEL_TYPES)}); leave --huggingface out"
+            f"an encoder of type '{config.model_type}' is not among those whose PyTorch weight names were tested "
+            f"({', '.join(MODEL_TYPES)}); leave --huggingface out"
         )
     if config.model_type in _POSITIONS_AFTER_PADDING and config.pad_token_id != _PADDING:
         raise ExportError(
-            f"an encoder of type '{config.model_type}' whose pad_token_id is {config.pad_token_id} gives other outputs "
-            f"in PyTorch than in TensorFlow, which numbers positions as for {_PADDING}; leave --huggingface out"
+            f"an encoder of type '{config.model_type}' whose pad_token_id is {config.pad_token_id} gives different "
+            f"outputs in PyTorch and TensorFlow, because TensorFlow numbers positions as for {_PADDING}; leave "
+            "--huggingface out"
         )
     classifies_tokens = isinstance(options, text_encoder.Options) or _tags_tokens(options)
     architecture, prefix = _architecture(config, classifies_tokens)
@@ -189,8 +190,8 @@ def _difference(encoder: PieceEncoder, folder: Path, arrays: Mapping[str, np.nda
     difference = float(np.abs(answer - expected).max() / max(np.abs(expected).max(), TOLERANCE))
     if not difference <= TOLERANCE:  # a NaN has to fail
         raise ExportError(
-            f"{HUGGINGFACE_FOLDER}/ gives other outputs than the trained encoder (by {difference:.2g} of the largest); "
-            "leave --huggingface out"
+            f"{HUGGINGFACE_FOLDER}/ gives different outputs from the trained encoder (by {difference:.2g} of the "
+            "largest); leave --huggingface out"
         )
     return difference
 

@@ -124,7 +124,7 @@ def checked_encoding(
         raise fail(misfit)
     length = source.get("max_length")
     if length is not None and length != getattr(encoding, "max_length", length):
-        raise fail(f'{misfit}: "max_length" is another one')
+        raise fail(f'{misfit}: "max_length" differs')
     return encoding
 
 
@@ -146,7 +146,7 @@ def check_pair_types(description: Mapping[str, Any], fail: Fail) -> None:
     if not isinstance(pairs, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
         raise fail(f"{what} is not a list of pairs", remedy=REMEDY)
     if not all(isinstance(name, str) and name for pair in pairs for name in pair):
-        raise fail(f"{what} holds a pair without two types", remedy=REMEDY)
+        raise fail(f"{what} has a pair without two types", remedy=REMEDY)
 
 
 def check_strings(value: Sequence[Any], what: str, fail: Fail, count: int | None = None) -> None:

@@ -85,8 +85,8 @@ def write_onnx(path: Path, exported: Form, model_name: str) -> None:
     difference = float(np.abs(answers["logits"] - expected).max())
     if not difference <= exported.tolerance * max(largest, TOLERANCE):  # a NaN has to fail
         raise ExportError(
-            f"{_refused(model_name)}: onnxruntime's logits differ from those of Keras by {difference:.2g}, the largest "
-            f"logit is {largest:.2g}; leave --onnx out"
+            f"{_refused(model_name)}: onnxruntime's logits differ from Keras' by {difference:.2g} (the largest logit "
+            f"is {largest:.2g}); leave --onnx out"
         )
     if exported.tokenizer is not None:
         write(path.parent / TOKENIZER_FILE, exported.tokenizer.backend_tokenizer.to_str(pretty=True))
@@ -128,7 +128,7 @@ def onnx_core(path: Path, at_once: int | None) -> Callable[[Mapping[str, np.ndar
 
 
 def _refused(model_name: str) -> str:
-    return f"{ONNX_FILE} cannot be written of this {model_name} model"
+    return f"{ONNX_FILE} cannot be written for this {model_name} model"
 
 
 @contextlib.contextmanager

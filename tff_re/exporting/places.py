@@ -16,8 +16,8 @@ import tensorflow as tf
 from tff_re.errors import UserError
 from tff_re.exporting.layout import DESCRIPTION_FILE, FORMAT
 
-NEEDED = "a model of {} needs its encoding; pass the one it was trained with"
-MISFIT = "the encoding's vocabulary or length is not the model's; pass the one it was trained with"
+NEEDED = "a model of {} needs its encoding; pass the encoding it was trained with"
+MISFIT = "the encoding's vocabulary or length does not fit the model; pass the encoding it was trained with"
 """Why a model is not exported with an encoding."""
 
 
@@ -36,9 +36,9 @@ def check_folder(folder: Path, details: Mapping[str, Any], overwrite: bool) -> N
     except (OSError, ValueError, RecursionError):
         older = None
     if not isinstance(older, dict) or older.get("format") != FORMAT:
-        raise ExportError(f"{folder}: exists and is not an export of this project; choose another folder")
+        raise ExportError(f"{folder}: exists but is not an export of this project; choose another folder")
     if not overwrite:
-        raise ExportError(f"{folder}: holds an export already; choose another folder or ask to overwrite it")
+        raise ExportError(f"{folder}: already holds an export; choose another folder or ask to overwrite it")
     known = older.get("details")
     if (known.get("run") if isinstance(known, dict) else None) != details.get("run"):
         raise ExportError(f"{folder}: holds the export of another run; choose another folder or remove it")

@@ -110,11 +110,11 @@ def look_at(folder: Path, form: str, trust: bool = False) -> Checked:
     fail = functools.partial(DataError, path=path, remedy=REMEDY)
     encoding = kind.encoding(read_json(path), description["input"], fail)
     if not (folder / form).is_dir() and form not in (description.get("forms") or {}):
-        raise PredictionError(f"{folder / form}: is not there; export the model with it (--format, --quantise)")
+        raise PredictionError(f"{folder / form}: is missing; export the model in this form (--format, --quantise)")
     if not trust:
         check_digests(folder, (DESCRIPTION_FILE, LABELS_FILE, ENCODING_FILE, form))
     elif not (folder / DIGESTS_FILE).is_file():
-        print(f"note: {folder}: has no {DIGESTS_FILE}: whether a file was changed is not known", file=sys.stderr)
+        print(f"note: {folder}: has no {DIGESTS_FILE}, so changed files cannot be detected", file=sys.stderr)
     check_files(folder / form)
     if not trust:
         check_graph(folder / form)
@@ -128,12 +128,12 @@ def _description(folder: Path) -> dict[str, Any]:
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise fail("is not the description of an export", remedy=REMEDY)
     if type(value.get("format_version")) is not int or value["format_version"] != FORMAT_VERSION:
-        raise fail("is of another version of the format", remedy="load it with the tff-re that wrote it")
+        raise fail("has another version of the format", remedy="load it with the tff-re that wrote it")
     if field(value, "classes", int, fail) < 1:
         raise fail('"classes" is not at least 1', remedy=REMEDY)
     source = field(value, "input", dict, fail)
     if field(source, "kind", str, fail) not in KINDS:
-        raise fail(f'"input.kind" is none of {", ".join(KINDS)}', remedy=REMEDY)
+        raise fail(f'"input.kind" is not one of {", ".join(KINDS)}', remedy=REMEDY)
     field(source, "name", str, fail)
     if source.get("max_length") is not None:
         require(source["max_length"], int, '"input.max_length"', fail)
@@ -153,7 +153,7 @@ def _labels(folder: Path, kind: Kind, description: dict[str, Any]) -> list[str]:
     if not isinstance(value, list) or not value or not all(isinstance(label, str) and label for label in value):
         raise fail("is not a list of labels")
     if len(value) != classes:
-        raise fail(f"has not one label for each class ({len(value)} for {classes})")
+        raise fail(f"has {len(value)} labels for {classes} classes")
     if len(set(value)) != len(value):
         raise fail("has a label twice")
     kind.check_labels(value, description, fail)
@@ -185,8 +185,8 @@ def _function(
     wanted, available = set(names), set(signature.structured_input_signature[1])
     if wanted != available or not set(outputs) <= set(signature.structured_outputs):
         raise PredictionError(
-            f"{folder}: takes {', '.join(sorted(available))} where {DESCRIPTION_FILE} says {', '.join(sorted(wanted))}"
-            f"; {REMEDY}"
+            f"{folder}: takes {', '.join(sorted(available))}, but {DESCRIPTION_FILE} says "
+            f"{', '.join(sorted(wanted))}; {REMEDY}"
         )
 
     def run(**inputs) -> Any:

@@ -148,10 +148,10 @@ class ExportedModel:
         if dataset is None:
             dataset, label = self.dataset, label or self._details.get("label")
         if dataset is None:
-            raise UserError("the export does not say what data set it was trained on; give --dataset")
+            raise UserError("the export does not say which data set it was trained on; give --dataset")
         if find_data_set(dataset).kind != self.data_sets:
             raise UserError(
-                f"the model takes {self.takes}, the data set '{dataset}' has others; choose another --dataset"
+                f"the model takes {self.takes}, which the data set '{dataset}' does not have; choose another --dataset"
             )
         return self._score(file, dataset, label)
 
@@ -206,7 +206,7 @@ class Predictor(ExportedModel):
           PredictionError: `texts` is not a list, or the model takes feature vectors.
         """
         if isinstance(texts, str | bytes | Mapping):
-            raise PredictionError("one text was given in place of a list; put it into a list")
+            raise PredictionError("expected a list of texts, got one text; put it into a list")
         results: list[Any] = [self._read(text) for text in texts]
         good = [i for i, result in enumerate(results) if not isinstance(result, PredictionError)]
         for i, prediction in zip(good, self._predictions([results[i] for i in good]), strict=True):
@@ -236,7 +236,7 @@ class Predictor(ExportedModel):
         if foreign:
             raise UserError(
                 f"{file}: {len(foreign)} of its {len(corpus.label_names)} classes are not among the model's "
-                f"({', '.join(self.labels)}); choose --dataset and --label as they were in training"
+                f"({', '.join(self.labels)}); choose the --dataset and --label used in training"
             )
         gold = np.array([number[corpus.label_names[sample.label]] for sample in corpus.samples])
         probabilities, positive = self.probabilities(examples), self._positive_labels(corpus)

@@ -40,7 +40,7 @@ class HalfCore(tf.Module):
         frozen = convert_variables_to_constants_v2(concrete, lower_control_flow=False)
         self._graph = frozen.graph.as_graph_def()
         if len(frozen.inputs) != len(specs):
-            raise ExportError("the model's inputs changed where its weights were taken out; leave --quantise out")
+            raise ExportError("the model's inputs changed when its weights were taken out; leave --quantise out")
         self._inputs = {tensor.op.name: name for tensor, name in zip(frozen.inputs, specs, strict=True)}  # in order
         self._output = frozen.outputs[0].name
         self.weights, self._weight_names = [], []

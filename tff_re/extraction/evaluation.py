@@ -106,7 +106,7 @@ def evaluate(
     documents, undirected = gold.documents, pipeline.relations.undirected
     if gold.of_mentions and not pipeline.relations.of_mentions:
         raise DataError(
-            "the gold relations are between mentions, and the model's between the entities of a document",
+            "the gold relations are between mentions, but the model's are between the entities of a document",
             remedy="give an export of the task sentence_relations",
         )
     names, notes = _names(pipeline, documents)
@@ -138,15 +138,15 @@ def _names(pipeline: Pipeline, documents: Sequence[Document]) -> tuple[dict[str,
     names = {kind: by_case[kind.casefold()] for kind in gold if kind.casefold() in by_case}
     if gold and not names:
         raise DataError(
-            f"the gold entities are of {', '.join(sorted(gold))}, and the recogniser knows "
+            f"the gold entities have types {', '.join(sorted(gold))}, but the recogniser knows "
             f"{', '.join(by_case.values())}",
-            remedy="evaluate it on documents of its types",
+            remedy="evaluate it on documents with its types",
         )
     relations = Counter(fact.relation for document in documents for fact in document.facts)
     known = set(pipeline.relations.labels)
     if relations and not known & set(relations):
         raise DataError(
-            f"the gold relations are {', '.join(sorted(relations))}, and the model knows {', '.join(sorted(known))}",
+            f"the gold relations are {', '.join(sorted(relations))}, but the model knows {', '.join(sorted(known))}",
             remedy="evaluate it on documents with its relations",
         )
     left_out = {kind: count for kind, count in gold.items() if kind not in names}

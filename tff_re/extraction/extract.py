@@ -150,7 +150,7 @@ def extract_to(
         return _finish(journal, outputs, notes, page_of, pipeline)
 
 
-SKIPPED = "longer than the model of relations reads"
+SKIPPED = "longer than the relation model reads"
 CUT = "that the recogniser did not read to the end"
 _REMEDY_OF_CUT = " (--unit sentences gives it one sentence at a time)"
 _WITHOUT_TEXT = "without text"
@@ -165,7 +165,7 @@ def _check_graph(target: Path | None, replace: bool) -> None:
     """Raises DataError where the graph is there and must not be replaced."""
     path = target if target is None or target.suffix == ".graphml" else target / GRAPHML
     if path is not None and path.exists() and not replace:
-        raise DataError("is already there", path=path, remedy="choose another place, or use --overwrite")
+        raise DataError("already exists", path=path, remedy="choose another name, or use --overwrite")
 
 
 def _survey(source: Source, outputs: Outputs) -> int:

@@ -133,17 +133,17 @@ class Journal:
             raise DataError("an interrupted extraction", path=self._state, remedy=f"use --resume, or {_REMEDY}")
         there = next((path for path in self._files.values() if path.exists()), None)
         if there is not None and not overwrite:
-            raise DataError("is already there", path=there, remedy="choose another file, or use --overwrite")
+            raise DataError("already exists", path=there, remedy="choose another file, or use --overwrite")
 
     def _read_state(self) -> None:
         fail = functools.partial(DataError, path=self._state, remedy=_REMEDY)
         value = read_json(self._state)
         if not isinstance(value, dict) or value.get("format") != _FORMAT:
-            raise fail("is not the state of an extraction")
+            raise fail("is not the saved state of an extraction")
         settings = field(value, "settings", dict, fail)
         for name, setting in json.loads(json.dumps(self._settings)).items():
             if settings.get(name) != setting:
-                raise fail(f"was begun with another setting: {name.replace('_', ' ')}")
+                raise fail(f"was started with another setting: {name.replace('_', ' ')}")
         self.documents = field(value, "documents", int, fail)
         self.counts = Counter(field(value, "counts", dict, fail))
         lengths = field(value, "bytes", dict, fail)

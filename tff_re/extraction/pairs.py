@@ -77,7 +77,9 @@ def pair_types(
     """
     for name in [*(renamed or {}), *(name for pair in asked for name in pair)]:
         if name not in recogniser.types:
-            raise DataError(f"{recogniser.name} recognises no type '{name}'", remedy=nearest(name, recogniser.types))
+            raise DataError(
+                f"{recogniser.name} does not recognise the type '{name}'", remedy=nearest(name, recogniser.types)
+            )
     known = {tuple(pair) for pair in relations.types} if relations.types else None
     theirs = sorted({name for pair in known or () for name in pair})
     by_case = {name.casefold(): name for name in theirs} | {name: name for name in theirs}
@@ -86,22 +88,22 @@ def pair_types(
     if known is None:
         if not asked:
             raise DataError(
-                f"{relations.name} does not say what types its pairs have",
+                f"{relations.name} does not say which types its pairs have",
                 remedy=f"give them with --pairs HEAD:TAIL (types of {recogniser.name}: {', '.join(recogniser.types)})",
             )
         return PairTypes(frozenset(asked), names)
     common = {(a, b) for a in names for b in names if (names[a], names[b]) in known}
     if not common:
         raise DataError(
-            f"{recogniser.name} recognises {', '.join(recogniser.types)}, and {relations.name} relates "
-            f"{_as_text(known)}: no pair of types is in common",
-            remedy="choose exports that fit, or say with --rename TYPE=NAME what a type is called there",
+            f"{recogniser.name} recognises {', '.join(recogniser.types)}, but {relations.name} relates "
+            f"{_as_text(known)}: they have no pair of types in common",
+            remedy="choose exports that fit together, or map type names with --rename TYPE=NAME",
         )
     chosen = PairTypes(frozenset(asked or common), names)
     for head, tail in asked:
         if not PairTypes(frozenset(common), names).allowed(head, tail):
             raise DataError(
-                f"{relations.name} relates no {head}:{tail} of {recogniser.name}", remedy=f"use {_as_text(common)}"
+                f"{relations.name} does not relate {head}:{tail} of {recogniser.name}", remedy=f"use {_as_text(common)}"
             )
     return chosen
 

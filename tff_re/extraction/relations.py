@@ -55,7 +55,8 @@ def check_model(predictor: Any, name: str) -> None:
     if getattr(predictor, "data_sets", None) not in _MODELS:
         takes = getattr(predictor, "takes", "something else")
         raise DataError(
-            f"{name} takes {takes}, and extraction classifies two mentions in a sentence or the entities of a document",
+            f"{name} takes {takes}, but extraction needs a model of two mentions in a sentence or of the entities of "
+            "a document",
             remedy="give an export of the task sentence_relations or document_relations",
         )
 

@@ -76,7 +76,7 @@ class SetUp:
         recogniser, its_name, its_digest = entities
         if not getattr(recogniser, "entity_types", None):
             raise DataError(
-                f"{its_name} recognises no entities", remedy="give an export of the task entity_recognition"
+                f"{its_name} does not recognise entities", remedy="give an export of the task entity_recognition"
             )
         if not 0 < similarity <= 1:
             raise DataError("the similarity is not above 0 and at most 1", remedy="use e.g. 0.9, or 1 for none")
@@ -91,7 +91,9 @@ class SetUp:
             types = pair_types(*named, asked=[tuple(pair) for pair in pairs], renamed=renamed)
             exports["relations_export"] = digest
         elif pairs or renamed:
-            raise DataError("pairs and other names of types are for relations", remedy="give an export of relations")
+            raise DataError(
+                "pairs of types and renamed types are only for relations", remedy="add an export of relations"
+            )
         settings = {
             "relations_export": None,
             **exports,
@@ -112,7 +114,7 @@ class SetUp:
             names = counted(self.terminology.ambiguous, "name", " of the terminology with several ids")
             notes.append(f"not used: {names}")
         if not getattr(self.predictor, "threshold", 0.0) <= 1:
-            notes.append("the export of relations has no threshold that a probability reaches: it predicts no fact")
+            notes.append("no probability reaches the threshold of the export of relations, so it never predicts a fact")
         return tuple(notes)
 
     def pipeline(self, key: bytes) -> Pipeline:

@@ -66,7 +66,7 @@ class Source:
         if self.dataset is not None:
             _check_data_set(self.dataset, "documents", "entities")
             if self.lines:
-                raise DataError("lines are documents only in .txt", path=self.path, remedy="leave --lines out")
+                raise DataError("--lines is only for .txt", path=self.path, remedy="leave --lines out")
             return
         files = self.files()
         if not files:
@@ -80,7 +80,7 @@ class Source:
             return sorted(file for file in self.path.iterdir() if file.is_file() and ending_of(file) in ENDINGS)
         if ending_of(self.path) not in ENDINGS:
             raise DataError(
-                f"ends in none of {', '.join(ENDINGS)}", path=self.path, remedy="rename it (.gz may follow)"
+                f"must end in one of {', '.join(ENDINGS)}", path=self.path, remedy="rename it (.gz may follow)"
             )
         return [self.path]
 
@@ -110,7 +110,7 @@ class Source:
                 empty = False
                 yield document
             if empty:
-                raise DataError("is empty: it has no text", path=file, remedy="give it a text or leave it out")
+                raise DataError("has no text", path=file, remedy="add a text or leave the file out")
 
     @functools.cached_property
     def _of_data_set(self) -> tuple[RawDocument, ...]:

@@ -101,15 +101,15 @@ def _assign(folder: str, named: Mapping[str, tuple[tf.Variable, str]]) -> None:
     values = _read(folder)
     for name, (variable, leaf) in named.items():
         if name not in values:
-            raise UserError(f"adapter {folder}: has no weight {name}; it is of another adapter, encoder or task")
+            raise UserError(f"adapter {folder}: has no weight {name}; it belongs to another adapter, encoder or task")
         value = transposed(values[name], leaf)
         if value.shape != tuple(variable.shape):
             raise UserError(
-                f"adapter {folder}: weight {name} is {value.shape}, the recipe makes it {tuple(variable.shape)}; set "
-                "model.adapter, the encoder and the labels as they were in its training"
+                f"adapter {folder}: weight {name} has shape {value.shape}, but by the recipe it has "
+                f"{tuple(variable.shape)}; use the model.adapter, encoder and labels that it was trained with"
             )
         if not np.isfinite(value).all():
-            raise UserError(f"adapter {folder}: weight {name} holds NaN or infinity; write it again")
+            raise UserError(f"adapter {folder}: weight {name} contains NaN or infinity; write the adapter again")
         variable.assign(value)
 
 
@@ -120,7 +120,7 @@ def _read(folder: str) -> dict[str, np.ndarray]:
     try:
         return load_file(path)
     except (SafetensorError, OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({error}); write it again") from None
+        raise UserError(f"{path}: cannot be read ({error}); write the adapter again") from None
 
 
 def _require_same_kind(folder: str, adapter: AdapterOptions, layers: list[int] | None) -> None:
@@ -130,19 +130,21 @@ def _require_same_kind(folder: str, adapter: AdapterOptions, layers: list[int] |
         kind, alpha = config["tff_re"]["kind"], config.get("lora_alpha", adapter.alpha)
         stored = config.get("layers_to_transform")
     except (OSError, ValueError, KeyError, TypeError):
-        raise UserError(f"{path}: cannot be read, or is not of an adapter of tff-re; write it again") from None
+        raise UserError(
+            f"{path}: cannot be read, or does not belong to an adapter of tff-re; write the adapter again"
+        ) from None
     if (kind, alpha) != (adapter.kind, adapter.alpha):
         raise UserError(
-            f"adapter {folder}: is {kind} with alpha {alpha:g}, the recipe says {adapter.kind} with {adapter.alpha:g}; "
-            "set model.adapter.kind and model.adapter.alpha alike"
+            f"adapter {folder}: is {kind} with alpha {alpha:g}, but the recipe has {adapter.kind} with alpha "
+            f"{adapter.alpha:g}; set model.adapter.kind and model.adapter.alpha to the adapter's values"
         )
     if stored != layers:
         in_file, in_recipe = (
             "all layers" if indices is None else f"the layers {indices}" for indices in (stored, layers)
         )
         raise UserError(
-            f"adapter {folder}: is of {in_file} (counted from 0), the recipe's is of {in_recipe}; set "
-            "model.frozen_layers as it was in its training"
+            f"adapter {folder}: adapts {in_file} (counted from 0), but the recipe adapts {in_recipe}; set "
+            "model.frozen_layers to the value it was trained with"
         )
 
 

@@ -131,11 +131,11 @@ def add_low_rank(part: tf.keras.layers.Layer, config, adapter: AdapterOptions) -
     targets = adapter.targets or next((t for t in TARGETS if names.issuperset(t)), None)
     if targets is None:
         raise ValueError(
-            f"has no layers query and value to adapt; set model.adapter.targets to some of: {_list(names)}"
+            f"has no layers 'query' and 'value' to adapt; set model.adapter.targets to some of: {_list(names)}"
         )
     widest = min(config.hidden_size, getattr(config, "intermediate_size", config.hidden_size))
     if adapter.rank > widest:
-        raise ValueError(f"has a width of {widest}, the adapter's rank is {adapter.rank}; lower model.adapter.rank")
+        raise ValueError(f"has width {widest}, but the adapter's rank is {adapter.rank}; lower model.adapter.rank")
     for layer in layers:
         for name, dense in _dense_layers(layer):
             if name in targets:

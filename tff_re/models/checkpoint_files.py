@@ -130,15 +130,15 @@ def _paths(source: str, how: Mapping[str, Any]) -> tuple[list[Path], bool]:
     name, path = next(((name, path) for name in WEIGHT_FILES if (path := look(name)) is not None), (None, None))
     if name is None:
         raise UserError(
-            f"encoder {source}: holds neither {WEIGHT_FILES[0]} nor {WEIGHT_FILES[2]}; save it as safetensors "
-            "(PyTorch's own files are pickles, which are not read)"
+            f"encoder {source}: has neither {WEIGHT_FILES[0]} nor {WEIGHT_FILES[2]}; save the weights as safetensors "
+            "(PyTorch's own files are pickles, which tff-re does not read)"
         )
     if not name.endswith(_INDEX):
         return [Path(path)], False
     paths = []
     for shard in _shards(Path(path), Path(name.removesuffix(_INDEX)).suffix):
         if (path := look(shard)) is None:
-            raise UserError(f"encoder {source}: lacks {shard}, which {name} names; copy it again")
+            raise UserError(f"encoder {source}: lacks {shard}, which {name} lists; copy the encoder again")
         paths.append(Path(path))
     return paths, True
 
@@ -149,7 +149,7 @@ def _shards(index: Path, suffix: str) -> list[str]:
     places = content.get("weight_map") if isinstance(content, dict) else None
     names = sorted(set(map(str, places.values()))) if isinstance(places, dict) else []
     if not names or any(Path(name).name != name or Path(name).suffix != suffix for name in names):
-        raise ValueError(f"{index.name} does not name files {suffix} beside it")
+        raise ValueError(f"{index.name} does not list files {suffix} in the same folder")
     return names
 
 
@@ -171,7 +171,7 @@ def _in_hdf5(file: h5py.File, is_sharded: bool) -> dict[str, StoredWeight]:
         if isinstance(item, h5py.Dataset):
             name = path if is_sharded else "/".join(path.split("/")[2:]) or path
             if item.external or item.is_virtual:
-                raise ValueError(f"weight {name} lies in another file")
+                raise ValueError(f"weight {name} is in another file")
             weights[name] = StoredWeight(item.shape or (), item.dtype.name, functools.partial(item.__getitem__, ()))
 
     file.visititems(look)

@@ -133,7 +133,7 @@ MODEL = DocumentEncoder()
 def _typed(inputs: DocumentInput) -> DocumentInput:
     """The inputs with the entities' types. Raises UserError where the task does not tell any."""
     if not inputs.num_types:
-        raise UserError("model.type_embedding needs entities with types, which the data do not have; set it to 0")
+        raise UserError("model.type_embedding needs entities with types, but the data have none; set it to 0")
     return dataclasses.replace(inputs, typed=True)
 
 
@@ -145,7 +145,7 @@ def _width(options: Options, source: str, config) -> int:
     width = config.hidden_size if options.width is None else options.width
     if width % options.block_size:
         raise UserError(
-            f"encoder {source}: a width of {width} is no multiple of model.block_size, {options.block_size}; change "
-            "that, or set model.width"
+            f"encoder {source}: its width {width} is not a multiple of model.block_size, {options.block_size}; "
+            "change model.block_size, or set model.width"
         )
     return width

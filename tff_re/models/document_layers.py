@@ -118,8 +118,8 @@ def require_readable(config: Mapping[str, Any]) -> None:
     """Raises ValueError for an encoder whose attention is not known here."""
     if config["model_type"] not in READABLE:
         raise ValueError(
-            f"a model of type '{config['model_type']}' computes its attention in a way that is not known here; use "
-            f"one of {', '.join(READABLE)}"
+            f"tff-re does not know how a model of type '{config['model_type']}' computes its attention; use one of "
+            f"{', '.join(READABLE)}"
         )
 
 

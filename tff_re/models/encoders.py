@@ -145,7 +145,8 @@ def _piece_encoder(options: EncoderOptions, inputs: PieceInput | RelationInput, 
     readable = positions(encoder.main, config)
     if readable is not None and inputs.max_length > readable:
         raise UserError(
-            f"encoder {source}: reads {readable} pieces, the task gives {inputs.max_length}; lower task.max_length"
+            f"encoder {source}: reads at most {readable} word pieces, but the task gives {inputs.max_length}; lower "
+            "task.max_length"
         )
     return encoder
 
@@ -261,7 +262,8 @@ class EncoderModel(Model):
         if options.frozen_layers >= layers:
             raise UserError(
                 f"encoder {source_of(options, inputs)}: has {layers} layers and model.frozen_layers is "
-                f"{options.frozen_layers}, so that none is left for the adapter; set it to at most {layers - 1}"
+                f"{options.frozen_layers}, so no layer is left for the adapter; set model.frozen_layers to at most "
+                f"{layers - 1}"
             )
         if options.adapter.path is not None and inputs.new_pieces:
             shape = (inputs.new_pieces, encoder.main.config.hidden_size)

@@ -62,7 +62,7 @@ class FixedWeights:
             size = sum(array.nbytes for array in fixed) / 1e6
             raise UserError(
                 f"{tempfile.gettempdir()}: {size:.0f} MB of an encoder's fixed weights cannot be written "
-                f"({error.strerror}); make room, or set TMPDIR to another folder"
+                f"({error.strerror}); free some space, or set TMPDIR to another folder"
             ) from None
         return cls(digest.hexdigest(), tuple(array.shape for array in fixed), folder, tuple(start))
 
@@ -149,7 +149,7 @@ class VariableMaker:
             number, shapes = len(self.fixed), self._weights.shapes
             shape = tuple(tf.TensorShape(kwargs["shape"]).as_list())
             if number >= len(shapes) or shape != shapes[number]:
-                raise ValueError(f"fixed weight {number} is not of shape {shape}: it is another encoder's")
+                raise ValueError(f"fixed weight {number} does not have shape {shape}: it belongs to another encoder")
             variable = FixedVariable(self._weights.folder / str(number), shape, kwargs["name"])
         self.fixed.append(variable)
         return variable

@@ -71,7 +71,7 @@ class UpperLayers(Adaptable):
         parameters = inspect.signature(self.stack.call).parameters
         self._is_distilbert = "attn_mask" in parameters
         if not self._is_distilbert and "encoder_hidden_states" not in parameters:
-            raise ValueError("its layers cannot be run apart, so that none can be frozen; set frozen_layers to 0")
+            raise ValueError("its layers cannot be run separately, so none can be frozen; set frozen_layers to 0")
 
     def part(self):
         return self.stack

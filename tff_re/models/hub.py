@@ -47,7 +47,7 @@ def how_to_read(source: str, what: str, key: str) -> dict[str, bool]:
         return {"local_files_only": True}
     raise UserError(
         f"{what} {source}: there is no such folder, and the Hugging Face hub cannot be reached; set {key} to the "
-        "folder of an encoder that was saved on this machine, or download it once where there is a network"
+        "folder of an encoder saved on this machine, or download it once while online"
     )
 
 

@@ -84,15 +84,15 @@ def load_config(source: str):
         _require_shallow(vars(config))
     if type(config) not in TF_MODEL_MAPPING:
         raise UserError(
-            f"encoder {source}: a model of type '{config.model_type}' has no TensorFlow form in transformers; use a "
-            "BERT, DistilBERT, RoBERTa or another that has"
+            f"encoder {source}: a model of type '{config.model_type}' has no TensorFlow version in transformers; use "
+            "one that has, such as BERT, DistilBERT or RoBERTa"
         )
     for name in _SIZES:
         value = getattr(config, name, 1)
         if type(value) is not int or value < 1:
             raise UserError(
-                f"encoder {source}: its config.json holds an impossible value ({name} is no whole number of at least "
-                "1); give the configuration that the weights were made with"
+                f"encoder {source}: its config.json has an invalid value ({name} must be a positive integer); use "
+                "the config.json that the weights were saved with"
             )
     return config
 
@@ -128,8 +128,8 @@ def require_vocabulary(config, source: str, pieces: int, added: int) -> None:
     rows = config.vocab_size
     if pieces > rows + added or pieces < (1 - _PADDING) * rows:
         raise UserError(
-            f"encoder {source}: its embedding matrix has {rows} rows, the tokenizer has {pieces} word pieces; use the "
-            "encoder's own tokenizer"
+            f"encoder {source}: its embedding matrix has {rows} rows, but the tokenizer has {pieces} word pieces; "
+            "use the encoder's own tokenizer"
         )
 
 
@@ -208,12 +208,12 @@ class PieceEncoder(Adaptable):
             try:
                 self.main = main_layer(made)
             except (TypeError, KeyError) as error:
-                raise ValueError(f"its config.json holds an impossible value ({error})") from None
+                raise ValueError(f"its config.json has an invalid value ({error})") from None
             seed_dropout(self.main, dropout)
             self._adapt(self.main, adapter, fixed)
         if frozen_layers:
             if adapter is not None:
-                raise ValueError("an adapter above frozen layers takes their outputs in place of pieces")
+                raise ValueError("an adapter above frozen layers takes their outputs as input, not word pieces")
             for layer in lowest(self.main, frozen_layers):
                 layer.trainable = False
 
@@ -278,7 +278,7 @@ def stack_of(main: tf.keras.layers.Layer) -> tf.keras.layers.Layer:
     """The part that holds the list of layers (`layer`). Raises ValueError where there is none of that form."""
     stack = getattr(main, "encoder", None) or getattr(main, "transformer", None)
     if not hasattr(main, "embeddings") or not isinstance(getattr(stack, "layer", None), (list, tuple)):
-        raise ValueError("its layers cannot be told apart, so that none can be frozen; set frozen_layers to 0")
+        raise ValueError("its layers cannot be identified, so none can be frozen; set frozen_layers to 0")
     return stack
 
 
@@ -345,8 +345,8 @@ def assign_pretrained(encoder: PieceEncoder, source: str) -> None:
         for name in variables:
             if not np.isfinite(value_of(name)).all():
                 raise UserError(
-                    f"encoder {source}: weight {name} holds NaN or infinity; copy the weights again, or use another "
-                    "encoder"
+                    f"encoder {source}: weight {name} contains NaN or infinity; copy the weights again, or use "
+                    "another encoder"
                 )
         for name, variable in variables.items():
             value = value_of(name)
@@ -383,7 +383,7 @@ def _shape(checkpoint: Checkpoint, name: str, variable: tf.Variable, rows: int, 
         if checkpoint.fits(name, shape, leaf):
             return shape
     raise UserError(
-        f"encoder {source}: weight {name} is {checkpoint.weights[name].shape}, config.json makes it "
+        f"encoder {source}: weight {name} has shape {checkpoint.weights[name].shape}, but by config.json it has "
         f"{checkpoint.shape_of(shapes[-1], leaf)}"
     )
 
@@ -393,7 +393,9 @@ def _require_no_more(lacking: Iterable[str], source: str) -> None:
     names = sorted(lacking)
     if names:
         more = f" and {len(names) - 1} others" if len(names) > 1 else ""
-        raise UserError(f"encoder {source}: the checkpoint has no weight {names[0]}{more}; is it of another model?")
+        raise UserError(
+            f"encoder {source}: the checkpoint has no weight {names[0]}{more}; does it belong to another model?"
+        )
 
 
 def _require_all_layers(unread: Iterable[str], config, source: str) -> None:
@@ -401,8 +403,8 @@ def _require_all_layers(unread: Iterable[str], config, source: str) -> None:
     numbers = [int(match[1]) for match in map(_LAYER.search, unread) if match]
     if any(number >= config.num_hidden_layers for number in numbers):
         raise UserError(
-            f"encoder {source}: the checkpoint has {max(numbers) + 1} layers, config.json makes it "
-            f"{config.num_hidden_layers}; give both the same number"
+            f"encoder {source}: the checkpoint has {max(numbers) + 1} layers, but config.json has "
+            f"{config.num_hidden_layers}; use the config.json that the weights were saved with"
         )
 
 
@@ -411,7 +413,7 @@ def _require_floats(checkpoint: Checkpoint, source: str) -> None:
     name = checkpoint.not_float()
     if name is not None:
         raise UserError(
-            f"encoder {source}: weight {name} holds numbers of type {checkpoint.weights[name].kind}, not floats; give "
+            f"encoder {source}: weight {name} has numbers of type {checkpoint.weights[name].kind}, not floats; use "
             "weights that are not quantised"
         )
 

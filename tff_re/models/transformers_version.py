@@ -21,8 +21,8 @@ def require_supported(version: str) -> None:
     """
     if not _series(OLDEST) <= _series(version) <= _series(NEWEST):
         raise UserError(
-            f"transformers {version} is installed, and encoders need {OLDEST} to {NEWEST}, the last version with "
-            f"TensorFlow classes; use the project's own environment (make setup), or run: pip install "
+            f"transformers {version} is installed, but encoders need {OLDEST} to {NEWEST}, the last version with "
+            "TensorFlow classes; use the project's own environment (make setup), or run: pip install "
             f"transformers=={NEWEST}"
         )
 

@@ -134,10 +134,12 @@ def window_sizes(readable: int | None, window: int | None, overlap: int | None) 
     fits = LARGEST_WINDOW if readable is None else min(readable, LARGEST_WINDOW)
     window = fits if window is None else window
     if readable is not None and window > readable:
-        raise ValueError(f"reads {readable} pieces, a window has {window}; lower model.window")
+        raise ValueError(f"reads at most {readable} word pieces, but a window has {window}; lower model.window")
     overlap = window // 4 if overlap is None else overlap
     if overlap > window - 3:
-        raise ValueError(f"an overlap of {overlap} leaves a window of {window} pieces nothing new; lower model.overlap")
+        raise ValueError(
+            f"with an overlap of {overlap} a window of {window} word pieces adds nothing new; lower model.overlap"
+        )
     return window, overlap
 
 

@@ -41,9 +41,9 @@ def _comparison_page(path: Path, record: Mapping[str, Any]) -> str:
             {
                 "rows trained": f"{methods}, in {len(tables)} table{'s' if len(tables) > 1 else ''}",
                 "seeds": ", ".join(map(str, seeds)),
-                "values": f"of the round with the best {record['chosen_by']}, and of the last tenth of the rounds"
+                "values": f"in the round with the best {record['chosen_by']}, and over the last tenth of the rounds"
                 if record["chosen_by"]
-                else "the best over the rounds, and of the last tenth of them",
+                else "the best round, and the last tenth of the rounds",
             }
         )
     ]
@@ -101,7 +101,7 @@ def _compared(path: Path, table: Mapping[str, Any]) -> list[Block]:
         blocks += [Heading("Published gains"), Items(table["claims"])]
     blocks += [
         Heading("Curves"),
-        Words("Mean over the seeds; shaded from the least to the greatest; what is no method is dashed."),
+        Words("Mean over the seeds; shading runs from lowest to highest; dashed lines are controls."),
     ]
     for metric, by_axis in table["curves"].items():
         for xlabel, series in by_axis.items():
@@ -112,10 +112,10 @@ def _compared(path: Path, table: Mapping[str, Any]) -> list[Block]:
         blocks += _over(metric, series, table["over"], metric in table["percent"])
     if table["precision_recall"]:
         made = charts.lines(table["precision_recall"], "recall", "precision", percent=True)
-        blocks.append(Chart(made, "Precision over recall"))
+        blocks.append(Chart(made, "Precision-recall curve"))
     folders = {name: [path / run for run in runs.values()] for name, runs in table["runs"].items()}
     if not all(run.is_dir() for runs in folders.values() for run in runs):
-        return [*blocks, Words("The folders of the runs are not there: no partition, classes and clients.")]
+        return [*blocks, Words("The run folders are missing, so partition, classes and clients are not shown.")]
     blocks += _compared_classes(folders) + _compared_clients(folders)
     name, runs = next(iter(folders.items()))
     recipes = [

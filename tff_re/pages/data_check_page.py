@@ -10,7 +10,7 @@ from tff_re.sites.check import DataCheck, with_counts
 
 def data_check_page(check: DataCheck, made_by: str) -> str:
     """The page as HTML; `made_by` is its last line."""
-    subtitle = "Made at the site. Counts and labels only, no text; nothing was sent."
+    subtitle = "Made at the site. It has counts and labels only, no text. Nothing was sent."
     return page(_title(check), subtitle, data_check_sections(check), made_by)
 
 
@@ -19,14 +19,14 @@ def data_check_sections(check: DataCheck) -> list[Section]:
     return [
         Section("data", _title(check), [Facts(_facts(check)), _numbers(check)]),
         Section("labels", "Labels", [_labels(check), *_label_lines(check)]),
-        Section("dropped", "What the recipe drops", _list(check.dropped, "nothing")),
-        Section("problems", "Problems: the site would refuse a run", _list(check.problems, "none")),
+        Section("dropped", "Left out by the recipe", _list(check.dropped, "nothing")),
+        Section("problems", "Problems for which the site would refuse a run", _list(check.problems, "none")),
         Section("warnings", "Warnings", _list(check.warnings, "none")),
     ]
 
 
 def _title(check: DataCheck) -> str:
-    return f"Data of {check.site} under {check.recipe}"
+    return f"Data of {check.site} for {check.recipe}"
 
 
 def _list(lines: tuple[str, ...], if_empty: str) -> list[Block]:
@@ -42,19 +42,19 @@ def _facts(check: DataCheck) -> dict[str, str]:
     }
     if words is not None:
         facts["words"] = (
-            f"{words.distinct} different ones in the training texts, {words.frequent} of them at least "
+            f"{words.distinct} different words in the training texts, {words.frequent} of them occur at least "
             "task.min_count times"
         )
-        facts["words known without other sites"] = (
-            f"{words.without_others}, {words.known_without_others:.1%} of the training texts' words (task.min_clients "
-            "clients here hold them)"
+        facts["words in the vocabulary without other sites"] = (
+            f"{words.without_others}, which cover {words.known_without_others:.1%} of the words in the training "
+            "texts (at least task.min_clients clients here have them)"
         )
     return facts
 
 
 def _numbers(check: DataCheck) -> Table:
     parts = check.splits.values()
-    limit = "all are kept" if check.max_length is None else f"{check.max_length} are kept"
+    limit = "no limit" if check.max_length is None else f"limit: {check.max_length} tokens"
     with_words = check.own_words is not None
     rows = [
         ["examples", *(str(split.examples) for split in parts)],
@@ -70,8 +70,8 @@ def _numbers(check: DataCheck) -> Table:
         of_splits = (
             _share(counts[name], split.texts) if name in counts else "" for name, split in check.splits.items()
         )
-        rows.append([f"texts that are in {earlier}, too", *of_splits])
-    known = "known tokens, if other sites hold all frequent words" if with_words else "known tokens"
+        rows.append([f"texts that are also in {earlier}", *of_splits])
+    known = "tokens in the vocabulary, if other sites have all frequent words" if with_words else "known tokens"
     rows.append([known, *("unknown" if split.known is None else f"{split.known:.1%}" for split in parts)])
     return Table(["", *check.splits], rows)
 
@@ -87,7 +87,7 @@ def _label_lines(check: DataCheck) -> list[Block]:
     if check.unknown_labels:
         lines.append(f"not in the recipe: {with_counts(check.unknown_labels)}")
     if check.missing_labels:
-        lines.append(f"in the recipe and not in the training examples: {', '.join(check.missing_labels)}")
+        lines.append(f"in the recipe but not in the training examples: {', '.join(check.missing_labels)}")
     return [Items(lines)] if lines else []
 
 

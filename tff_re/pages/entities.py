@@ -36,7 +36,7 @@ def entities_page(texts: Sequence[EntityText], types: Sequence[str], title: str,
     numbers = {name: number for number, name in enumerate(types)}
     legend = [part for name in types for part in (_mention(name, numbers, name, name), TextPart("  "))]
     about: list[Block] = [
-        Words("This page holds texts. Click an entity, or a type, to mark all entities of the type."),
+        Words("This page contains texts. Click an entity or a type to highlight all entities of that type."),
         Facts({name: str(counts[name]) for name in types}),
         MarkedText("Types", legend),
     ]

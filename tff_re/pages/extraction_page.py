@@ -60,7 +60,7 @@ def extraction_page(path: Path, result: Result) -> str:
     with_facts = result.facts is not None
     click = "in the graph or in a text to see its facts" if with_facts else "to see its other mentions"
     about: list[Block] = [
-        Words(f"This page holds texts. Click an entity {click}."),
+        Words(f"This page contains texts. Click an entity {click}."),
         Facts({"types": ", ".join(types)} if types else {}),
         *([Items(list(result.notes))] if result.notes else []),
     ]

@@ -40,7 +40,9 @@ def network(
     pictured = [NetworkNode(node, *at[node], _short(nodes[node][0]), *nodes[node][1:]) for node in drawn]
     lines = [NetworkEdge(*pair, *at[pair[0]], *at[pair[1]], ", ".join(names)) for pair, names in relations.items()]
     left_out = len(degrees) - len(drawn)
-    caption = f"The {len(drawn)} entities with the most facts; {left_out} others are left out." if left_out else ""
+    caption = (
+        f"Shows the {len(drawn)} entities with the most facts; {left_out} others are left out." if left_out else ""
+    )
     return Network(pictured, lines, WIDTH, HEIGHT, caption)
 
 

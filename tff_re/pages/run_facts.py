@@ -72,7 +72,7 @@ def _recipe(folder: RunFolder) -> dict[str, Any]:
 
 def _data(task: Mapping[str, Any]) -> str:
     if task.get("path"):
-        return f"an own file, in the form of {task.get('dataset', 'the task')}"
+        return f"a file of your own, in the format of {task.get('dataset', 'the task')}"
     return str(task.get("dataset", "made up"))
 
 

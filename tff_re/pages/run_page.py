@@ -109,7 +109,7 @@ def _repeat(folder: RunFolder, sites: Sequence[str]) -> list[Block]:
         return [Code(" ".join(parts)), Words(note)]
     if folder.partition.exists():
         parts.insert(2, f"--partition {shlex.quote(str(folder.partition))}")
-    note = "Its data are not part of the project: add --data DIR. " if needs_data_folder(folder) else ""
+    note = "Its data are not shipped with the project: add --data DIR. " if needs_data_folder(folder) else ""
     return [Code(" ".join(parts)), Words(f"{note}The recipe, with all its values:")]
 
 
@@ -125,9 +125,9 @@ def _run_results(summary: Mapping[str, Any]) -> list[Block]:
     heading = ["metric", "last round", "best round", *references]
     blocks: list[Block] = []
     if (sites := (summary.get("sites") or {}).get("test")) and sites["answered"] < sites["of"]:
-        blocks.append(Words(f"test over {sites['answered']} of {sites['of']} sites: the others did not answer."))
+        blocks.append(Words(f"The test covers {sites['answered']} of {sites['of']} sites; the others did not answer."))
     if chosen:
-        blocks.append(Words(f"The run's result is that of round {chosen['round']}, which {chosen['by']} chose on dev."))
+        blocks.append(Words(f"The result is from round {chosen['round']}, selected on dev by {chosen['by']}."))
         heading.insert(1, f"round {chosen['round']}, chosen by {chosen['by']}")
     rows = []
     for name in names:
@@ -135,7 +135,10 @@ def _run_results(summary: Mapping[str, Any]) -> list[Block]:
         if chosen:
             values.insert(0, chosen.get(name))
         rows.append([name, *(_number(name, value) for value in values)])
-    caption = "Best round: the highest (a loss: the lowest) over the rounds, chosen on what it measures."
+    caption = (
+        "Best round: the highest value over the rounds (for a loss the lowest), selected on the same examples "
+        "that it measures."
+    )
     spread = [name for name in final if name.startswith("test/") and name.endswith(_SPREAD)]
     if spread:
         caption += " Over the clients: " + ", ".join(
@@ -166,7 +169,7 @@ def _run_curves(summary: Mapping[str, Any], history: Sequence[dict[str, float]])
     each = summary["bytes_down_per_client_and_round"] + summary["bytes_up_per_client_and_round"]
     for label, places in (
         ("MB to and from all clients", megabytes_by_round(history, each)),
-        ("local steps of all clients", steps_by_round(history)),
+        ("local steps over all clients", steps_by_round(history)),
     ):
         if main is not None and places is not None:
             points = [(places[number], *values) for number, *values in over_rounds(main)]
@@ -189,13 +192,13 @@ def _precision_recall(folder: RunFolder) -> list[Block]:
     on = zip(GRID, on_grid(points), strict=True)
     curve = [(recall, *[precision] * 3) for recall, precision in on if math.isfinite(precision)]
     ways = {"percent": True, "colours": colours_of(["test"])}
-    return [Chart(charts.lines({"test": curve}, "recall", "precision", **ways), "Precision over recall")]
+    return [Chart(charts.lines({"test": curve}, "recall", "precision", **ways), "Precision-recall curve")]
 
 
 def partition_blocks(labels: Sequence[Mapping[str, Any]]) -> list[Block]:
     """Sizes, and the samples of each class at each client, from the rows of labels.csv."""
     if not labels:
-        return [Words("The labels of its clients are not known here (no labels.csv).")]
+        return [Words("The labels of its clients are unknown here (there is no labels.csv).")]
     names = [name for name in labels[0] if name not in ("client", "split")]
     counts = {
         split: {row["client"]: [row[name] for name in names] for row in labels if row["split"] == split}
@@ -212,7 +215,7 @@ def partition_blocks(labels: Sequence[Mapping[str, Any]]) -> list[Block]:
     blocks: list[Block] = [Facts(facts)]
     if len(clients) * len(names) > _MOST_CELLS:
         chosen = sorted(largest_and_smallest(sizes, _MOST_CELLS // len(names)))
-        blocks.append(Words(f"Shown are the largest and the smallest {len(chosen):,} clients."))
+        blocks.append(Words(f"Shows the largest and the smallest clients, {len(chosen):,} in all."))
         clients = [clients[number] for number in chosen]
     matrix = [[counts["train"][client][number] for client in clients] for number in range(len(names))]
     ways = {"row_title": "class", "column_title": "client", "value": "samples", "logarithmic": True}
@@ -230,7 +233,7 @@ def _run_classes(classes: Sequence[Mapping[str, Any]], folder: RunFolder) -> lis
     series = {key: [row[key] for row in classes] for key in measures}
     rows = [[row["class"], *(percent_text(row[key]) for key in measures), f"{row['examples']:,.0f}"] for row in classes]
     blocks: list[Block] = [
-        Chart(charts.bars(names, series, "share", percent=True), "Precision, recall and F1 at the end, test examples"),
+        Chart(charts.bars(names, series, "share", percent=True), "Final precision, recall and F1 on test examples"),
         Table(["class", *measures, "examples"], rows),
     ]
     confusion = read_table(folder.confusion, "class")
@@ -259,7 +262,7 @@ def _run_clients(clients: Sequence[Mapping[str, Any]], personalised: Mapping[str
         if personalised.get("client_that_gains_least") is not None:
             worst = personalised["client_that_gains_least"]
             facts["gains least"] = f"{worst}: {percent_text(personalised['personal/gain_worst'])}"
-        facts["clients that do not lose"] = percent_text(personalised["personal/not_worse"])
+        facts["clients that do not get worse"] = percent_text(personalised["personal/not_worse"])
         blocks.append(Facts(facts))
     title = f"{measure[0].upper()}{measure[1:]} of the final model on each client's own test examples"
     blocks.append(Chart(charts.dots(names, series, "client", measure), title))
@@ -298,12 +301,12 @@ def _run_costs(
             facts[f"seconds of {name}"] = (
                 f"{statistics.median(seconds):.2f} a round (median), {sum(seconds):,.1f} in all"
             )
-    return [Facts(facts), Words("Bytes are those that the algorithm sends, not those of the simulation's messages.")]
+    return [Facts(facts), Words("Bytes count what the algorithm sends, not the messages of the simulation.")]
 
 
 def _run_privacy(privacy: Mapping[str, Any]) -> list[Block]:
     if not privacy:
-        return [Words("Trained without differential privacy: nothing is guaranteed.")]
+        return [Words("Trained without differential privacy: there is no privacy guarantee.")]
     blocks: list[Block] = [Words(str(privacy.get("statement", "")))]
     keys = ("noise_multiplier", "clip", "mechanism", "sampling", "accountant", "neighbours", "noise")
     epsilon = privacy.get("epsilon")

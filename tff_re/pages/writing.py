@@ -31,7 +31,7 @@ def write_page(path: Path, out: Path | None = None) -> Path:
         raise UserError(f"{path}: holds no run (recipe.toml is missing) and no comparison ({RECORD} is missing)")
     out = out or path / "report.html"
     if out.is_dir():
-        raise UserError(f"--out {out}: is a folder; give a file, e.g. {out / 'report.html'}")
+        raise UserError(f"--out {out}: is a folder; give a file name, e.g. {out / 'report.html'}")
     with permissions():
         write_atomically(out, text.encode("utf-8"))
     return out

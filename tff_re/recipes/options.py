@@ -63,7 +63,7 @@ class PersonaliseOptions:
 
     def __attrs_post_init__(self):
         if not self.epochs and not self.local_head:
-            raise ValueError("epochs must be at least 1 where local_head is false")
+            raise ValueError("epochs must be at least 1 if local_head is false")
         for key in ("learning_rate", "optimizer", "layers"):
             if not self.epochs and getattr(self, key) != getattr(attrs.fields(type(self)), key).default:
                 raise ValueError(f"{key} needs epochs of at least 1, the passes of fine-tuning")
@@ -94,7 +94,7 @@ class DataStatement:
 def _distinct(instance, attribute, value: tuple[str, ...]) -> None:
     """Refuses a list that is empty or has a name twice."""
     if not value or len(set(value)) < len(value):
-        raise ValueError(f"{attribute.name} must have at least one name, and none twice")
+        raise ValueError(f"{attribute.name} must have at least one name and no duplicates")
 
 
 def _project_name(instance, attribute, value: str) -> None:
@@ -127,12 +127,12 @@ def notes(baseline: BaselineOptions | None, personalise: PersonaliseOptions | No
     if baseline is not None:
         lines.append(
             {
-                "local": "every client trains a model of its own in every round; nothing is sent",
+                "local": "every client trains its own model in every round; nothing is sent",
                 "pooled": "one client has all training examples; nothing is federated",
             }[baseline.kind]
         )
     if personalise is not None and personalise.local_head:
-        lines.append("every client keeps a head of its own, which is never sent")
+        lines.append("every client keeps its own head, which is never sent")
     if personalise is not None and personalise.epochs:
         layers = {"all": "all trained weights", "head": "the head", "adapter": "the adapter"}[personalise.layers]
         lines.append(f"personal: after {personalise.epochs} epochs of fine-tuning {layers} at each client")

@@ -115,11 +115,11 @@ class Recipe:
         said = () if self.failures is None else self.failures.notes()
         if self.privacy is None or not self.is_unreliable:
             return said
-        counts = "privacy counts every client that was asked, in each attempt, also where its answer was lost"
+        counts = "privacy counts every client that was asked in each attempt, even if its answer was lost"
         if self.privacy.unit == "client":
             counts = (
-                "privacy counts all clients that may be asked in the attempts of a round; lost ones add zeros to a sum "
-                "that is divided by the number expected, and who was lost is not recorded"
+                "privacy counts all clients that may be asked in the attempts of a round; a lost client adds zeros "
+                "to a sum that is divided by the expected number, and which clients were lost is not recorded"
             )
         return (*said, counts)
 
@@ -234,7 +234,7 @@ def resolve(table: dict, source: str, overrides: tuple[str, ...] = (), seed: int
     if not isinstance(name, str) or not name:
         raise UserError(f"{source}: 'name' must be a string in quotes, got {name!r}")
     if problem := file_name_problem(name):
-        raise UserError(f"{source}: 'name' is the name of a run's folder: {problem}")
+        raise UserError(f"{source}: 'name' is used as the name of a run's folder: {problem}")
     if isinstance(seed_value, bool) or not isinstance(seed_value, int) or not 0 <= seed_value < SEEDS:
         raise UserError(f"{source}: 'seed' must be a whole number from 0 to 2^32 - 1, got {seed_value!r}")
     description = table.get("description", "")
@@ -259,10 +259,10 @@ def file_name_problem(name: str) -> str | None:
     quoted = repr(name if len(name) <= 40 else name[:40] + "…")
     problems = {
         f"is longer than {LONGEST_NAME} bytes; give a shorter one": len(name.encode("utf-8", "replace")) > LONGEST_NAME,
-        "holds a control character; leave it out": has_control_character(name),
-        "holds a path's separator; give the folder by --out": "/" in name or "\\" in name,
-        "begins with a dot; leave it out": name.startswith("."),
-        "begins or ends with a space; leave it out": name != name.strip(),
+        "has a control character; remove it": has_control_character(name),
+        "has a path separator; use --out for the folder": "/" in name or "\\" in name,
+        "begins with a dot; remove it": name.startswith("."),
+        "begins or ends with a space; remove it": name != name.strip(),
     }
     return next((f"{quoted} {problem}" for problem, there in problems.items() if there), None)
 
@@ -280,7 +280,7 @@ def apply_override(table: dict, override: str) -> None:
     if not separator or not all(parts):
         raise UserError(f"--set {_short(override)}: must be key=value, e.g. --set training.rounds=20")
     if len(parts) > DEEPEST:
-        raise UserError(f"--set {_short(override)}: its key has {len(parts)} parts, and no key of a recipe has so many")
+        raise UserError(f"--set {_short(override)}: its key has {len(parts)} parts, more than any key of a recipe")
     try:
         (value,) = _loads(f"value = {text.strip()}").values()
     except (ValueError, RecursionError):

@@ -198,7 +198,7 @@ def _check(table: Table, value: Any, section: str, source: str) -> None:
     for key in sorted(options.keys() - table.keys()):
         hint = nearest(key, table.keys())
         if table.chooses and hint.startswith("valid"):
-            hint = f"no {section.removeprefix('client_')} has it"
+            hint = f"no {section.removeprefix('client_')} has this key"
         raise UserError(f"{source}: unknown key '{section}.{key}'; {hint}")
 
 

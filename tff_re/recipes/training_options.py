@@ -77,7 +77,7 @@ class FailureOptions:
     def __attrs_post_init__(self):
         if (total := sum(self.shares.values())) >= 1 - 1e-9:
             named, together = ", ".join(self.shares), " together" if len(self.shares) > 1 else ""
-            raise ValueError(f"shares {named} must be below 1{together}, or nobody ever answers; got {total:g}")
+            raise ValueError(f"shares {named} must be below 1{together}, or no client ever answers; got {total:g}")
 
     @property
     def shares(self) -> dict[str, float]:
@@ -89,14 +89,16 @@ class FailureOptions:
         lost = [f"{100 * share:g} % {_LOST[name]}" for name, share in self.shares.items()]
         if not lost:
             return ()
-        return (f"clients fail, in simulation: of those asked {', '.join(lost)}; rounds are of who answered",)
+        return (
+            f"simulated failures: of the clients asked, {', '.join(lost)}; each round uses the answers that arrived",
+        )
 
 
 _LOST = {
     "dropout": "never answer",
     "late": "answer too late",
-    "crash_after_update": "train and are gone before their answer arrives",
-    "between_stages": "are lost between two stages of a round",
+    "crash_after_update": "train but drop out before their answer arrives",
+    "between_stages": "drop out between two stages of a round",
 }
 
 

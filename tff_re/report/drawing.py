@@ -31,7 +31,7 @@ MARKERS = "osD^vP*X<>"
 DASHES = ((0, (5, 2)), (0, (1.5, 1.5)), (0, (7, 2, 1.5, 2)))
 MAX_TICKS = 40
 GREY = "#595959"
-BAND = "band: least to greatest over seeds"
+BAND = "band: lowest to highest over seeds"
 """What a legend says of the shaded bands."""
 
 # matplotlib's own font has no Chinese, and shows a box for each character that it lacks.
@@ -186,7 +186,7 @@ def annotate(axes, values: np.ndarray, levels: np.ndarray, text: Callable[[float
 def require_shape(what: str, array: np.ndarray, *shape: int) -> None:
     """Raises ValueError for an array of another shape, or an empty one."""
     if array.shape != shape or not array.size:
-        raise ValueError(f"{what} has shape {array.shape}, needed is {list(shape)}, at least 1 each")
+        raise ValueError(f"{what} has shape {array.shape}, but must be {list(shape)}, at least 1 each")
 
 
 def sequential():

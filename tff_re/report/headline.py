@@ -9,13 +9,13 @@ from typing import Any
 _QUALITIES = ("micro_f1", "f1", "auc", "accuracy")
 """Of the first that a run has on test its sentence is; accuracy on relations would count "no relation"."""
 
-_SHOWN = {"micro_f1": "micro-F1", "f1": "F1", "auc": "area under precision over recall", "accuracy": "accuracy"}
+_SHOWN = {"micro_f1": "micro-F1", "f1": "F1", "auc": "area under the precision-recall curve", "accuracy": "accuracy"}
 
 _TRIVIAL = {
-    "trivial: largest class": "always naming the most frequent class",
-    "trivial: every pair positive": "calling every pair positive",
-    "trivial: every pair the most frequent relation": "giving every pair the most frequent relation",
-    "ranking by chance": "a ranking by chance",
+    "trivial: largest class": "always predicting the most frequent class",
+    "trivial: every pair positive": "predicting every pair as positive",
+    "trivial: every pair the most frequent relation": "predicting the most frequent relation for every pair",
+    "ranking by chance": "a random ranking",
     "trivial: dictionary of the training entities": "a dictionary of the training entities",
 }
 """Row of `references` in summary.json -> what it stands for, of those that need no training."""
@@ -36,7 +36,10 @@ def of_run(summary: Mapping[str, Any]) -> str:
     if summary.get("chosen"):
         ended = f"in round {int(summary['chosen']['round'])} of {rounds}, chosen on dev"
     if name is None:
-        return f"{summary['algorithm']} was trained for {rounds} round{'s' if rounds != 1 else ''}; no test examples."
+        return (
+            f"{summary['algorithm']} was trained for {rounds} round{'s' if rounds != 1 else ''}. There are no "
+            "test examples."
+        )
     quality = _SHOWN[name.partition("/")[2]]
     said = f"{summary['algorithm']} reaches a test {quality} of {100 * values[name]:.2f} % {ended}"
     trivial = _best_trivial(summary, name)

@@ -59,7 +59,7 @@ def partition_heatmap(
         annotate_counts(axes, counts.T, norm(np.maximum(counts.T, 1)))
     name_ticks(axes.xaxis, ids, id_font, rotate=True)
     name_ticks(axes.yaxis, labels.names, labels.font)
-    axes.set_xlabel(f"client ({clients} in all)" if clients > MAX_TICKS else "client")
+    axes.set_xlabel(f"client ({clients} in total)" if clients > MAX_TICKS else "client")
     axes.set_ylabel(labels.title)
     colours = figure.colorbar(image, cax=bar, label="samples")
     plain_log_ticks(colours.ax.yaxis, int(counts.max()))

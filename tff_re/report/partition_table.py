@@ -35,7 +35,7 @@ def partition_table(statistics, max_clients: int = 30) -> Table:
             counts = [f"{row[key]:,}" for key in ("train", "test", "classes")]
             table.add_row(Text(str(row["client"])), *counts, f"{row['largest_share']:.0%}")
     table.caption = (
-        f"Training samples of a client: {total['smallest']:,} to {total['largest']:,}, median {total['median']:,.0f}. "
+        f"Training samples per client: {total['smallest']:,} to {total['largest']:,}, median {total['median']:,.0f}. "
         f"Label skew {total['label_skew']:.3f} (0: all equal)."
     )
     return table

@@ -65,7 +65,7 @@ def similarity_figure(
         require_shape(f"the matrix of round {round_num}", np.asarray(matrix), *shape)
     values = np.array([value for matrix in similarities.values() for value in np.ravel(matrix) if np.isfinite(value)])
     if not values.size:
-        raise ValueError("there is no similarity to draw")
+        raise ValueError("there are no similarities to draw")
     from matplotlib.colors import LogNorm, Normalize
 
     labels, (ids, id_font) = ClassNames(path, label_names), display_names([str(c) for c in clients], "client")

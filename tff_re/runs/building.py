@@ -137,7 +137,9 @@ def weight_bytes(recipe: Recipe, model: LocalModel) -> int:
         tensors = [tensor for group in model.weights_type.children() for tensor in group.children()]
     except (ValueError, OverflowError, tf.errors.OpError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise UserError(f"model '{recipe.model.name}' cannot be built in these sizes ({reason}); lower them") from None
+        raise UserError(
+            f"model '{recipe.model.name}' cannot be built with these sizes ({reason}); lower them"
+        ) from None
     return sum(math.prod(map(int, tensor.shape)) * np.dtype(tensor.dtype).itemsize for tensor in tensors)
 
 
@@ -151,9 +153,9 @@ def require_room_for_states(setting: Setting, algorithm: FederatedAlgorithm) -> 
     size = sum(sorted(sizes, reverse=True)[:sampled])
     if size > LARGEST_MESSAGE:
         raise UserError(
-            f"{recipe.source}: the states of {sampled} clients of {recipe.algorithm.name} are {size / 1e9:.1f} GB, and "
-            f"a message to TFF's worker holds {LARGEST_MESSAGE / 1e9:g}; sample fewer clients a round, or choose a "
-            "smaller model"
+            f"{recipe.source}: the client states of {recipe.algorithm.name} take {size / 1e9:.1f} GB for {sampled} "
+            f"clients, but a message to TFF's worker holds at most {LARGEST_MESSAGE / 1e9:g} GB; lower "
+            "training.clients_per_round or choose a smaller model"
         )
 
 
@@ -178,8 +180,8 @@ def with_counts(recipe: Recipe, clients: int, prepared: Prepared) -> Any:
     held = len(server_examples(recipe, prepared, recipe.algorithm.name, "algorithm.name")["y"])
     if options.num_server_examples not in (None, held):
         raise UserError(
-            f"{recipe.source}: algorithm.num_server_examples is {options.num_server_examples}, but the server holds "
-            f"{held}; leave it out"
+            f"{recipe.source}: algorithm.num_server_examples is {options.num_server_examples}, but the server has "
+            f"{held} examples; leave the key out"
         )
     options = attrs.evolve(options, num_server_examples=held)
     model = prepared.local_model(recipe.model)
@@ -187,8 +189,8 @@ def with_counts(recipe: Recipe, clients: int, prepared: Prepared) -> Any:
         return options
     if prepared.sites:
         raise UserError(
-            f"{recipe.source}: {recipe.algorithm.name} on tokens is not for runs across sites, which do not know the "
-            "number of tokens of the coordinator's texts; choose another algorithm.name"
+            f"{recipe.source}: {recipe.algorithm.name} on tokens cannot run across sites, because a site does not "
+            "know the number of tokens of the coordinator's texts; choose another algorithm.name"
         )
     return attrs.evolve(options, num_server_rows=model.num_rows(prepared.examples.server))
 
@@ -201,14 +203,16 @@ def client_model(recipe: Recipe, prepared: Prepared) -> LocalModel:
     build = algorithms.find(recipe.algorithm.name).build
     if "client_model" not in inspect.signature(build).parameters:
         raise UserError(
-            f"{recipe.source}: {recipe.algorithm.name} combines the clients' weights, so that all have one model; "
-            "leave [client_model] out, or use feded"
+            f"{recipe.source}: {recipe.algorithm.name} combines the clients' weights, so all clients must have the "
+            "same model; leave [client_model] out, or use feded"
         )
     adapted = recipe.client_model.get("adapter") is not None
     apart = adapted and recipe.client_model.get("frozen_layers", 0)
     if "hidden" in prepared.inputs.specs or apart:
         where = "client_model" if apart else "model"
-        raise UserError(f"{recipe.source}: [client_model] does not go with {where}.frozen_layers; set that to 0")
+        raise UserError(
+            f"{recipe.source}: [client_model] cannot be combined with {where}.frozen_layers; set that key to 0"
+        )
     if getattr(prepared.inputs, "fixed", None) is not None:  # the server's model's
         prepared = dataclasses.replace(prepared, inputs=dataclasses.replace(prepared.inputs, fixed=None))
     if adapted:

@@ -163,7 +163,7 @@ class Records:
                 self.save(round_num, state)
         except (UserError, OSError) as error:
             return f"interrupted, and the checkpoint of round {round_num} cannot be written: {error}"
-        line = f"interrupted after round {round_num}, which is kept; continue with --resume"
+        line = f"interrupted after round {round_num}, which is saved; continue with --resume"
         _log.info(line)
         return line
 
@@ -240,5 +240,5 @@ def _translated(folder: Path):
         yield
     except tf.errors.OpError as error:
         if re.search(r"No space left|[Dd]isk quota|File too large", error.message or ""):
-            raise UserError(f"{folder}: no room left to write; free some space, then continue with --resume") from None
+            raise UserError(f"{folder}: the disk is full; free some space, then continue with --resume") from None
         raise

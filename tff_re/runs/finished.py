@@ -79,8 +79,8 @@ def open_run(
         if folder.sites.exists() and builder_of is None:
             where = ", ".join(dict.fromkeys(site for site, _ in clients_at_sites(folder)))
             raise UserError(
-                f"{folder.path}: the run's examples are at the sites {where}, and this needs them here; take a run of "
-                "the recipe that was simulated (train without --sites)"
+                f"{folder.path}: this command needs the run's examples, which are at the sites {where}; use a "
+                "simulated run of the recipe (train without --sites)"
             )
         recipe = load(str(folder.recipe))
         if folder.partition.exists():
@@ -95,8 +95,8 @@ def open_run(
                 experiment = start.with_notes(experiment)
             if experiment.algorithm.own_models is not None and not own_models:
                 raise UserError(
-                    f"{path}: every client of this run has a model of its own, and there is none for all; take a run "
-                    "without baseline.kind = 'local' and personalise.local_head"
+                    f"{path}: this run has one model per client and no global model; use a run without baseline.kind "
+                    "= 'local' and personalise.local_head"
                 )
             yield FinishedRun(builder, experiment, folder, *final_weights(experiment, folder, last=last)), opened
 
@@ -135,7 +135,7 @@ def _copied(path: Path) -> Iterator[Path]:
                 fcntl.flock(stack.enter_context(lock.open("rb")), fcntl.LOCK_SH | fcntl.LOCK_NB)
             _copy_run(path, copy)
         except BlockingIOError:
-            raise UserError(f"{path}: another process is working in this folder; wait for its end") from None
+            raise UserError(f"{path}: another process is using this folder; wait until it ends") from None
         except OSError as error:
             raise UserError(f"{error.filename or path}: cannot be read ({error.strerror})") from None
         try:

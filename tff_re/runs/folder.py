@@ -42,10 +42,10 @@ def writing(folder: Path):
     except OSError as error:
         if error.errno in _NO_ROOM:
             raise UserError(
-                f"{folder}: no room left to write ({error.strerror}); free some space, then continue with --resume"
+                f"{folder}: the disk is full ({error.strerror}); free some space, then continue with --resume"
             ) from None
         if error.errno in READ_ONLY:
-            raise UserError(f"{error.filename or folder}: may not be written ({error.strerror})") from None
+            raise UserError(f"{error.filename or folder}: cannot be written ({error.strerror})") from None
         raise
 
 
@@ -74,7 +74,7 @@ def make_private_folder(path: Path) -> None:
     """
     parent = next((parent for parent in path.parents if parent.exists()), Path())
     if not parent.is_dir():
-        raise UserError(f"{parent}: is a file, not a folder; give --out another place")
+        raise UserError(f"{parent}: is a file, not a folder; give another --out")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.mkdir(mode=0o700, exist_ok=True)
 
@@ -119,21 +119,21 @@ class RunFolder:
           UserError: the folder holds another run, or something that is not a run, or there is nothing to resume.
         """
         if self.path.exists() and not self.path.is_dir():
-            raise UserError(f"{self.path}: is a file; give --out a folder")
+            raise UserError(f"{self.path}: is a file; give a folder as --out")
         if self.recipe.exists():
             if self.recipe.read_bytes() != recipe_toml.encode("utf-8"):
                 raise UserError(
                     f"{self.path}: holds another run (its recipe.toml differs); give another --out or remove the folder"
                 )
             if not resume:
-                raise UserError(f"{self.path}: holds this run already; continue it with --resume or give another --out")
+                raise UserError(f"{self.path}: already holds this run; continue it with --resume or give another --out")
             self.require_stack()
         else:
             # These are left by a kill while the folder was begun.
             left = {path for name in STARTS for path in self.path.glob(name)}
             left |= {path for name in ("recipe.toml", *STARTS) for path in self.path.glob(f".{name}.*.part")}
             if self.path.exists() and set(self.path.iterdir()) - left:
-                raise UserError(f"{self.path}: is not empty and holds no run; give --out an empty or a new folder")
+                raise UserError(f"{self.path}: is not empty and holds no run; give an empty or new folder as --out")
             if resume and not self.path.exists():
                 raise UserError(f"{self.path}: there is no run to resume; leave --resume out")
             make_private_folder(self.path)
@@ -152,12 +152,12 @@ class RunFolder:
         try:
             versions = json.loads(self.environment.read_text("utf-8")) if self.environment.exists() else {}
         except ValueError:
-            raise UserError(f"{self.environment}: is damaged (no JSON); put it back") from None
+            raise UserError(f"{self.environment}: is damaged (not JSON); put the original back") from None
         begun = [stack for stack, name in DISTRIBUTIONS.items() if name in versions]
         if begun and STACK not in begun:
             raise UserError(
-                f"{self.path}: was begun with {DISTRIBUTIONS[begun[0]]}, and this environment has {DISTRIBUTION}; "
-                "resume it in an environment like its own, or give another --out"
+                f"{self.path}: was started with {DISTRIBUTIONS[begun[0]]}, but this environment has {DISTRIBUTION}; "
+                "resume it in the environment it was started in, or give another --out"
             )
 
     @contextlib.contextmanager
@@ -171,7 +171,7 @@ class RunFolder:
                 lock.acquire(timeout=0)
             except Timeout:
                 raise UserError(
-                    f"{self.path}: another process is working in this folder; wait or give another --out"
+                    f"{self.path}: another process is using this folder; wait or give another --out"
                 ) from None
             try:
                 yield

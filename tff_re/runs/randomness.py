@@ -34,14 +34,15 @@ def seed_of(recipe: Recipe) -> int | bytes:
     path = Path(source.removeprefix(FILE))
     where = f"{recipe.source}: 'privacy.noise_seed': {path}"
     if path.exists() and not path.is_file():
-        raise UserError(f"{where}: is no file; a device or a pipe would give another secret each time")
+        raise UserError(f"{where}: is not a regular file; a device or a pipe would give a different secret each time")
     try:
         secret = path.read_bytes()
     except OSError as error:
         raise UserError(f"{where}: cannot be read ({error.strerror})") from None
     if len(secret) < LEAST_SECRET_BYTES:
         raise UserError(
-            f"{where}: holds {len(secret)} bytes; a secret needs at least {LEAST_SECRET_BYTES}, e.g. 32 of /dev/urandom"
+            f"{where}: holds {len(secret)} bytes; a secret needs at least {LEAST_SECRET_BYTES}, e.g. 32 bytes from "
+            "/dev/urandom"
         )
     return secret
 

@@ -51,7 +51,7 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(read_text(path))
     except ValueError:
-        raise UserError(f"{path}: is damaged (no JSON); put it back, or continue with --resume") from None
+        raise UserError(f"{path}: is damaged (not JSON); put it back, or continue with --resume") from None
 
 
 def clients_at_sites(folder: RunFolder) -> list[tuple[str, int]]:
@@ -173,7 +173,7 @@ def client_state_rows(folder: RunFolder, label_names: Sequence[str]) -> list[lis
     """
     heading, rows = _rows(folder.client_states)
     if heading not in (None, [*STATE_COLUMNS, *label_names]):
-        raise UserError(f"{folder.client_states}: its columns are not those of this run's classes; {_ANEW}")
+        raise UserError(f"{folder.client_states}: its columns do not match this run's classes; {_ANEW}")
     for number, row in enumerate(rows, 2):
         try:
             int(row[0]), np.array(row[len(STATE_COLUMNS) :], np.float32).reshape(len(label_names))
@@ -211,7 +211,7 @@ def read_precision_recall(path: Path) -> Points | None:
             raise ValueError
         return points
     except ValueError:
-        raise UserError(f"{path}: is not a curve of precision and recall; remove it and resume") from None
+        raise UserError(f"{path}: is not a precision-recall curve; remove it, then continue with --resume") from None
 
 
 def read_test_units(path: Path) -> np.ndarray | None:

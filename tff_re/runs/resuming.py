@@ -75,7 +75,7 @@ class RunRecord:
         try:
             table = json.loads(zlib.decompress(np.asarray(array, np.uint8).tobytes()))
             if table["mark"] != _MARK:
-                raise UserError("is of another version of tff-re; train into another --out")
+                raise UserError("was written by another version of tff-re; train into another --out")
             return cls(table["recipe"], table["partition"], table["files"])
         except (zlib.error, ValueError, KeyError, TypeError) as error:
             raise ValueError("not a run's record") from error
@@ -134,8 +134,8 @@ def repair(record: RunRecord, folder: RunFolder, round_num: int) -> None:
             if error.errno not in READ_ONLY:
                 raise
             raise UserError(
-                f"{path}: {reason}, and cannot be restored from the checkpoint ({error.strerror}); make the folder "
-                "writable"
+                f"{path}: {reason}, and it cannot be restored from the checkpoint ({error.strerror}); make the "
+                "folder writable"
             ) from None
         notice(f"{path}: {reason}; restored from the checkpoint of round {round_num}")
 
@@ -144,7 +144,7 @@ def begin_anew(folder: RunFolder) -> None:
     """Removes damaged CSV files of a run without a checkpoint, which trains from round 1 without their rows."""
     for path in _damaged(folder):
         path.unlink()
-        notice(f"{path}: was damaged; there is no checkpoint yet, so training begins with round 1")
+        notice(f"{path}: was damaged; there is no checkpoint yet, so training starts with round 1")
 
 
 def _difference(path: Path, text: str, name: str, round_num: int) -> str | None:

@@ -213,12 +213,12 @@ def start_of(
     if resume and folder.recipe.exists():
         start = stored(folder)
         if from_run is not None and (start is None or start.run != from_run.resolve().name):
-            began = "the initial weights of its seed" if start is None else start.run
-            raise UserError(f"{folder.path}: the run started from {began}, not from {from_run}; leave --from out")
+            began = "the initial weights drawn with its seed" if start is None else start.run
+            raise UserError(f"{folder.path}: the run was started from {began}, not from {from_run}; leave --from out")
         return start
     if from_run is None:
         if resume and folder.start.exists():
-            raise UserError(f"{folder.path}: the run had not begun when it was interrupted; give --from again")
+            raise UserError(f"{folder.path}: the run was interrupted before it started; give --from again")
         return None
     if from_run.resolve() == folder.path.resolve():
         raise UserError(f"--from {from_run}: is the folder of the new run; give another --out")
@@ -231,7 +231,11 @@ def start_of(
 
 
 def _resumed(done: int, rounds: int) -> str:
-    return f"resumed after round {done} of {rounds}" if done else "resumed; no round was finished, so round 1 is next"
+    return (
+        f"resumed after round {done} of {rounds}"
+        if done
+        else ("resumed; no round was finished, so training starts with round 1")
+    )
 
 
 def _require_temporary_folder() -> None:
@@ -242,8 +246,8 @@ def _require_temporary_folder() -> None:
             file.write(bytes(1 << 14))
     except OSError as error:
         raise UserError(
-            f"the folder for temporary files cannot be written ({error.strerror}); free some space there, or name "
-            "another one by the environment variable TMPDIR"
+            f"the folder for temporary files cannot be written ({error.strerror}); free some space there, or set the "
+            "environment variable TMPDIR to another folder"
         ) from None
 
 
@@ -254,4 +258,4 @@ def _keep_partition(experiment: Experiment, folder: RunFolder) -> None:
     if not folder.partition.exists():
         write_partition(partition, folder.partition)
     elif list(read_partition(folder.partition).clients.items()) != list(partition.clients.items()):
-        raise UserError(f"{folder.partition}: the run was begun with this partition; resume it with the same one")
+        raise UserError(f"{folder.partition}: the run was started with this partition; resume it with the same one")

@@ -66,8 +66,8 @@ class Simulation(Setup):
         """See `Setup`."""
         if folder.sites.exists():
             raise UserError(
-                f"{folder.path}: holds a run across sites; go on with --runtime flower:SOCKET --sites …, or give "
-                "another --out"
+                f"{folder.path}: holds a run across sites; continue it with --runtime flower:SOCKET --sites …, or "
+                "give another --out"
             )
 
     def build(self, recipe, folder, data_paths, start, *, resume):

@@ -423,7 +423,7 @@ def _restarting(runtime: Runtime) -> Callable:
             try:
                 return computation(*arguments)
             except WorkerDied as error:
-                _log.warning("%s; starting it again and repeating the work", error)
+                _log.warning("%s; starting it again and repeating its work", error)
                 runtime.restart()
         return computation(*arguments)
 
@@ -435,15 +435,15 @@ def _require_new_weights(before, after, round_num: int) -> None:
     same = map(np.array_equal, *(tf.nest.flatten(state["weights"]) for state in (before, after)))
     if all(same):
         raise Diverged(
-            f"round {round_num} changed no weight: no client had a finite update; lower algorithm.learning_rate or "
-            "algorithm.server_step"
+            f"round {round_num} left all weights unchanged: no client had a finite update; lower "
+            "algorithm.learning_rate or algorithm.server_step"
         )
 
 
 def _require_progress(metrics: dict[str, float], round_num: int, clients: int) -> None:
     if metrics.get("clients/counted", 1.0) == 0:
         raise Diverged(
-            f"round {round_num}: no client had a finite update ({int(metrics['clients/non_finite'])} of "
-            f"{clients} went NaN or infinite); lower algorithm.learning_rate or "
-            "algorithm.server_step, or set algorithm.max_gradient_norm"
+            f"round {round_num}: no client had a finite update ({int(metrics['clients/non_finite'])} of {clients} "
+            "became NaN or infinite); lower algorithm.learning_rate or algorithm.server_step, or set "
+            "algorithm.max_gradient_norm"
         )

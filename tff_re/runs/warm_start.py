@@ -110,16 +110,18 @@ class WarmStart:
         source = experiment.recipe.source
         if experiment.algorithm.own_models is not None:
             raise UserError(
-                f"{source}: every client of this run has a model of its own, which would not start from {self.run}; "
-                "leave --from out, or baseline.kind = 'local' and personalise.local_head"
+                f"{source}: this run has one model per client, and they would not start from {self.run}; leave out "
+                "--from, or baseline.kind = 'local' and personalise.local_head"
             )
         difference = _difference(_requirements(experiment), self.form)
         shapes = [list(np.shape(a)) for a in (*self.weights.trainable, *self.weights.non_trainable)]
         wanted = [list(shape) for group in experiment.model.sizes[0] for _, shape in group]
         if difference is None and shapes != wanted:
-            difference = f"the weights have the shapes {_short(wanted)} here and {_short(shapes)} there"
+            difference = f"the weights have shapes {_short(wanted)} here and {_short(shapes)} in that run"
         if difference is not None:
-            raise UserError(f"{source}: cannot start from {self.run}: {difference}; a warm start needs the same")
+            raise UserError(
+                f"{source}: cannot start from {self.run}: {difference}; a warm start needs the same value in both"
+            )
 
 
 def stored(folder: RunFolder) -> WarmStart | None:
@@ -156,8 +158,8 @@ def with_start(private: Mapping[str, Any], start: WarmStart | None) -> dict[str,
 
 def _damaged(folder: RunFolder) -> UserError:
     return UserError(
-        f"{folder.start}: is damaged, or {folder.start_weights.name} beside it; put the originals back, they say what "
-        "the run started from"
+        f"{folder.start}: is damaged, or {folder.start_weights.name} next to it; put the originals back, they record "
+        "what the run started from"
     )
 
 
@@ -223,20 +225,20 @@ def _difference(here: Mapping[str, Any], there: Mapping[str, Any]) -> str | None
     for key, what in (("task", "the task"), ("model", "model"), *named):
         if here.get(key) != there.get(key):
             if key == "task":
-                return f"{what} is {here[key]} here and {there[key]} there"
+                return f"{what} is {here[key]} here and {there[key]} in that run"
             return _different_keys("model", here, there) if key == "model" else _different_names(what, here, there)
     if here["encoding"] != there["encoding"]:
         keys = _different_keys("encoding_keys", here, there)
-        return keys or "the vocabulary or tokenizer is another one, so that texts become other numbers"
+        return keys or "the vocabulary or tokenizer differs, so the same text would be encoded differently"
     if here["encoding_keys"].get("blind") != there["encoding_keys"].get("blind"):
         return _different_keys("encoding_keys", here, there)
     if here["fixes"] not in (None, there["fixes"]):
-        return f"{here['fixes']} keeps a classifier of its own fixed, which no other method trains with"
+        return f"{here['fixes']} keeps its own classifier fixed, and no other method trains with that classifier"
     if here["seed"] != there["seed"]:
-        numbers = f"{here['seed']} here and {there['seed']} there"
-        return f"the seed draws vectors that the frozen layers read, and is {numbers} (--seed)"
+        numbers = f"{here['seed']} here and {there['seed']} in that run"
+        return f"the seed (--seed), which draws vectors that the frozen layers read, is {numbers}"
     if here["fixed"] != there["fixed"]:
-        return "the encoder's fixed weights are others; they come from the encoder's files and the seed"
+        return "the encoder's fixed weights differ; they come from the encoder's files and the seed"
     return None
 
 
@@ -245,7 +247,7 @@ def _different_keys(section: str, here: Mapping[str, Any], there: Mapping[str, A
     for key in dict.fromkeys([*here[section], *there[section]]):
         ours, theirs = (side[section].get(key) for side in (here, there))
         if ours != theirs:
-            return f"{table}.{key} is {_short(ours)} here and {_short(theirs)} there"
+            return f"{table}.{key} is {_short(ours)} here and {_short(theirs)} in that run"
     return None
 
 

@@ -142,17 +142,17 @@ class Options(RelationTextOptions):
     def __attrs_post_init__(self):
         super().__attrs_post_init__()
         if self.dataset != PLANTED and find_data_set(self.dataset).kind != "bags":
-            raise ValueError(f"dataset '{self.dataset}' holds no bags of sentences; use its own task")
+            raise ValueError(f"dataset '{self.dataset}' has no bags of sentences; use its own task")
         if self.dev_split is not None and self.dev_split == self.test_split:
-            raise ValueError(f"dev_split is the split '{self.test_split}' of test_split, too; choose on another one")
+            raise ValueError(f"dev_split and test_split are both '{self.test_split}'; choose a different dev_split")
         if self.planted_sentences is not None and self.planted_sentences < self.planted_bags:
             raise ValueError(
                 f"planted_sentences must be at least planted_bags, {self.planted_bags}, got {self.planted_sentences}"
             )
         if self.train_on == "stated" and self.dataset != PLANTED:
             raise ValueError(
-                f"train_on is 'stated', but what the sentences of '{self.dataset}' state is not known; use 'all', or "
-                f"dataset = '{PLANTED}'"
+                f"train_on = 'stated' needs to know what each sentence states, which '{self.dataset}' does not "
+                f"record; use 'all', or dataset = '{PLANTED}'"
             )
         refuse_unread(self, _NEEDS)
 
@@ -234,8 +234,8 @@ class BagRelations(Task):
         """
         if options.new_pairs:
             raise UserError(
-                "task.new_pairs: which pairs of entities are trained on is known at the sites alone; set it to false, "
-                "and choose test bags of other pairs yourself"
+                "task.new_pairs: only the sites know which pairs of entities are trained on; set it to false, and "
+                "choose test bags with other pairs yourself"
             )
         test = _load(options, data_paths, options.test_split, options.test_path, options.test_knowledge_base)
         if options.dev_split is None:
@@ -247,7 +247,10 @@ class BagRelations(Task):
 
     def at_site(self, options: Options) -> Options:
         if options.dataset == PLANTED:
-            raise UserError("task.dataset = 'planted' makes its sentences up, and no site has them; take one of files")
+            raise UserError(
+                "task.dataset = 'planted' generates its sentences, so sites cannot have them; choose a "
+                "data set that is read from files"
+            )
         return options
 
     def rows(self, samples) -> int:

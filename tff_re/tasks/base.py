@@ -118,8 +118,8 @@ class Prepared:
         """
         if self.partition is None or not self.corpora:
             raise UserError(
-                "privacy.unit is 'group', but this task's examples are of no document or patient; set privacy.unit to "
-                "'example' or 'client'"
+                "privacy.unit is 'group', but this task's examples do not belong to documents or patients; set "
+                "privacy.unit to 'example' or 'client'"
             )
         document_of = {
             s.sample_id: getattr(s, "group_id", s.document_id) for corpus in self.corpora for s in corpus.samples
@@ -190,12 +190,12 @@ class Prepared:
         )
         if sum(holders.values()) == sum(map(len, groups)):
             raise UserError(
-                f"privacy.unit is 'group', but no client has two training examples of one document; {remedy}"
+                f"privacy.unit is 'group', but no client has two training examples from the same document; {remedy}"
             )
         spread = sum(count > 1 for count in holders.values())
         note = f"privacy: {len(holders)} groups of training examples"
         if spread:
-            note += f", {spread} of them at several clients, each of which hides its own part"
+            note += f", {spread} of them spread over several clients, each of which protects its own part"
 
         def with_group(examples, numbers=None):
             return {**examples, GROUP: np.full(len(examples["y"]), -1, np.int32) if numbers is None else numbers}
@@ -230,7 +230,7 @@ class Prepared:
         if fixed is not None:
             size = sum(math.prod(shape) for shape in fixed.shapes) * 4 / 1e6
             ran = "every layer" if run is None else "every layer above the frozen ones"
-            notes += (f"adapter: {size:.0f} MB of fixed weights are read from files; {ran} runs in every step",)
+            notes += (f"adapter: {size:.0f} MB of fixed weights are read from files; {ran} is computed in every step",)
         if run is None:
             return dataclasses.replace(self, inputs=inputs, notes=notes)
         server = self.examples.server
@@ -260,8 +260,8 @@ class Prepared:
         chosen = self._model(model)
         if getattr(self.inputs, "vectors", None) is not None and not chosen.reads_vectors(model.options):
             raise UserError(
-                f"the model '{model.name}' as the recipe sets it does not read word vectors; leave task.vectors_path "
-                "(or task.vectors) out, or choose another model"
+                f"with this recipe the model '{model.name}' does not read word vectors; leave task.vectors_path (or "
+                "task.vectors) out, or choose another model"
             )
         options, inputs, num_classes = model.options, self.inputs, len(self.class_names)
         return LocalModel(

@@ -92,12 +92,12 @@ class Options:
 
     def __attrs_post_init__(self):
         if find_data_set(self.dataset).kind != "documents":
-            raise ValueError(f"dataset '{self.dataset}' holds no documents with pairs of entities; use its own task")
+            raise ValueError(f"dataset '{self.dataset}' has no documents with pairs of entities; use its own task")
         for key in ("relations", "pair_types", "separators"):
             if (value := getattr(self, key)) is not None and not value:
                 raise ValueError(f"{key} must not be empty")
         if any(len(types) != 2 for types in self.pair_types or ()):
-            raise ValueError("pair_types must hold pairs of types, of the head and of the tail")
+            raise ValueError("pair_types must have pairs of types: head type, tail type")
         refuse_unread(self, {key: ("dataset", _data_sets_with(key)) for key in (*PAIRING, "mesh_tree")})
 
     @property
@@ -119,7 +119,7 @@ class DocumentRelations(Task):
         partition = partition_of((corpus,), partitioner, seed, data_paths, test_share=0.0)
         if partition.server or any(client.test for client in partition.clients.values()):
             raise DataError(
-                "the partition holds documents out, but the test documents are at the server",
+                "the partition holds documents out at the clients, but the test documents are at the server",
                 record=f"corpus {corpus.name}",
                 remedy="build it with test_share = 0 and server_share = 0",
             )
@@ -155,7 +155,7 @@ class DocumentRelations(Task):
             said = getattr(options, key) or (key == "pair_types" and entry.pair_types)
             if key in entry.options and not said:
                 raise UserError(
-                    f"task.{key}: sites cannot take it from their files, which may differ; name it in the recipe"
+                    f"task.{key}: it cannot come from the sites' files, which may differ; set it in the recipe"
                 )
         return options
 
@@ -184,7 +184,9 @@ class DocumentRelations(Task):
         made = {}
         for (split, corpus), part in zip(held_out.items(), encoding.encode_together(held_out.values()), strict=True):
             if corpus.relation_names != tuple(names):
-                raise UserError(f"the documents of {split} have other relations than the sites'; read them alike")
+                raise UserError(
+                    f"the documents of {split} have other relations than the sites'; read both with the same relations"
+                )
             part = dataclasses.replace(part, arrays=widened(part.arrays, inputs, encoding))
             made[split] = hold_out(split, corpus, part)
         named = (f"{s}: {note}" for s, documents in held_out.items() for note in (_size(documents), *documents.notes))

@@ -29,7 +29,7 @@ def duplicate_notes(splits: Mapping[str, Iterable[Any]]) -> tuple[str, ...]:
         known = set(earlier)
         if count := sum(key in known for key in later):
             share = count / len(later)
-            notes.append(f"duplicates: {count} of {len(later)} {second} examples ({share:.1%}) are in {first}, too")
+            notes.append(f"duplicates: {count} of {len(later)} {second} examples ({share:.1%}) are also in {first}")
     return tuple(notes)
 
 

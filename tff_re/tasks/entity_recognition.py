@@ -124,14 +124,14 @@ class Options:
     def __attrs_post_init__(self):
         for dataset in filter(None, (self.dataset, self.test_dataset)):
             if find_data_set(dataset).kind != "entities":
-                raise ValueError(f"dataset '{dataset}' holds no texts with entities; use its own task")
+                raise ValueError(f"dataset '{dataset}' has no texts with entities; use its own task")
         refuse_unread(self, _NEEDS)
         if self.entity_types is not None and len({*self.entity_types}) != len(self.entity_types):
             raise ValueError("entity_types names a type twice; name every type once")
         if not self.max_length and self.encoding != "pieces":
             raise ValueError("max_length = 0 needs encoding = 'pieces'")
         if self.annotated is not None and self.annotated_by != "all":
-            raise ValueError("annotated and annotated_by exclude each other; set one of them")
+            raise ValueError("annotated and annotated_by cannot be set together; set one of them")
         if self.unannotated != "left_out" and self.annotated is None and self.annotated_by == "all":
             raise ValueError("unannotated needs annotated, or annotated_by = 'turns'")
 
@@ -188,11 +188,13 @@ class EntityRecognition(LabelledServerTask):
           UserError: they leave open what every site has to know before the others' texts are read.
         """
         if options.entity_types is None:
-            raise UserError("task.entity_types: sites have to agree on the types; list them in the recipe")
+            raise UserError("task.entity_types: all sites need the same types; list them in the recipe")
         if not options.max_length:
-            raise UserError("task.max_length = 0: sites have to agree on a length; set it, e.g. to 512")
+            raise UserError("task.max_length = 0: all sites need the same length; set it, e.g. to 512")
         if options.annotated_by != "all":
-            raise UserError("task.annotated_by: no site knows the others' clients; name clients in task.annotated")
+            raise UserError(
+                "task.annotated_by: a site does not know the clients of other sites; name clients in task.annotated"
+            )
         return super().at_site(options)
 
     def words(self, options: Options, corpora, partition: Partition, data_paths: DataPaths):
@@ -342,7 +344,7 @@ def _require_known_clients(options: Options, partition: Partition) -> None:
     """
     for client in options.annotated or ():
         if client not in partition.clients:
-            raise UserError(f"task.annotated names a client that holds nothing; {nearest(client, partition.clients)}")
+            raise UserError(f"task.annotated names a client that has no examples; {nearest(client, partition.clients)}")
 
 
 def _reading(options: Options, types: tuple[str, ...], texts_of: Callable[[], Any], seed: int, data_paths: DataPaths):

@@ -42,7 +42,7 @@ class BagsAtServer:
         for split, of_split in bags.items():
             if not of_split.labels[:, 1:].any():
                 raise DataError(
-                    f"none of its {len(of_split.pairs)} pairs of entities is related, so that there is no recall",
+                    f"none of its {len(of_split.pairs)} pairs of entities has a relation, so recall is undefined",
                     record=f"bags of {split}",
                     remedy="choose other splits or another dev_share",
                 )

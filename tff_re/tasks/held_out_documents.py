@@ -38,7 +38,7 @@ class DocumentsAtServer:
         for split, of_split in documents.items():
             if not of_split.gold.facts:
                 raise DataError(
-                    f"none of its {len(of_split.encoded.pairs)} documents states a relation, so there is no recall",
+                    f"none of its {len(of_split.encoded.pairs)} documents states a relation, so recall is undefined",
                     record=f"documents of {split}",
                     remedy="choose other splits or another dev_share",
                 )

@@ -64,7 +64,7 @@ def curve(scores: np.ndarray, true: np.ndarray) -> Curve:
     """
     scores, true = np.ravel(scores), np.ravel(true).astype(bool)
     if not true.any():
-        raise ValueError("none of the predictions is true, so that there is no recall")
+        raise ValueError("none of the predictions is true, so recall is undefined")
     if not np.isfinite(scores).all():
         raise ValueError("a score is not finite")
     precision, recall, thresholds = precision_recall_curve(true, scores)

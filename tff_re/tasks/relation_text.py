@@ -144,7 +144,8 @@ def _require_special_pieces(tokenizer, source: str) -> None:
     lacking = [name for name in names if name is not None and name not in known]
     if lacking:
         raise UserError(
-            f"tokenizer {source}: its vocabulary has no {lacking[0]}; give the one that the encoder was trained with"
+            f"tokenizer {source}: its vocabulary has no {lacking[0]}; give the tokenizer that the encoder was "
+            "trained with"
         )
 
 
@@ -155,8 +156,8 @@ def require_known_pieces(examples: FederatedExamples, unknown_id: int, tokenizer
     unknown = sum(int((part["input_ids"] == unknown_id).sum()) for part in clients)
     if unknown > MOST_UNKNOWN * pieces:
         raise UserError(
-            f"tokenizer {tokenizer}: does not know {unknown / pieces:.0%} of the pieces of the training texts; give an "
-            "encoder of the texts' language (task.tokenizer), a Chinese one for Chinese texts"
+            f"tokenizer {tokenizer}: does not know {unknown / pieces:.0%} of the word pieces of the training texts; "
+            "give an encoder for the texts' language (task.tokenizer), e.g. a Chinese one for Chinese texts"
         )
 
 

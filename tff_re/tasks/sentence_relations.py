@@ -68,19 +68,19 @@ class Options(RelationTextOptions):
         super().__attrs_post_init__()
         refuse_unread(self, {"test_path": ("test", ("official",)), "test_subset": ("test", ("documents", "official"))})
         if not find_data_set(self.dataset).relations:
-            raise ValueError(f"dataset '{self.dataset}' holds no pairs of mentions; use its own task")
+            raise ValueError(f"dataset '{self.dataset}' has no pairs of mentions; use its own task")
         refuse_unread(self, dict.fromkeys(("class_names", "negative_label"), ("dataset", (neutral.NAME,))))
         self._check_classes()
         if self.subset is not None and self.balanced_subset is not None:
-            raise ValueError("subset and balanced_subset exclude each other; set one of them")
+            raise ValueError("subset and balanced_subset cannot be set together; set one of them")
 
     def _check_classes(self):
         if self.class_names is None:
             return
         if not self.class_names or len(set(self.class_names)) != len(self.class_names):
-            raise ValueError("class_names names a class twice, or none; name every class once")
+            raise ValueError("class_names is empty or names a class twice; name every class once")
         if self.negative_label not in (None, *self.class_names):
-            raise ValueError("negative_label is none of class_names; list it among them")
+            raise ValueError("negative_label is not one of class_names; add it to them")
 
 
 class SentenceRelations(LabelledServerTask):

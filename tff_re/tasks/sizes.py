@@ -43,13 +43,13 @@ def require_limits() -> None:
     space, _ = resource.getrlimit(resource.RLIMIT_AS)
     if space != resource.RLIM_INFINITY and space < ADDRESS_SPACE:
         raise UserError(
-            f"ulimit -v allows {space / 1e9:.1f} GB of address space, and TensorFlow needs {ADDRESS_SPACE / 1e9:g}; "
-            "raise it, e.g. ulimit -v unlimited"
+            f"ulimit -v allows {space / 1e9:.1f} GB of address space, but TensorFlow needs {ADDRESS_SPACE / 1e9:g} "
+            "GB; raise it, e.g. ulimit -v unlimited"
         )
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files != resource.RLIM_INFINITY and files < OPEN_FILES:
         raise UserError(
-            f"ulimit -n allows {files} open files, and a run needs {OPEN_FILES}; raise it, e.g. ulimit -n 1024"
+            f"ulimit -n allows {files} open files, but a run needs {OPEN_FILES}; raise it, e.g. ulimit -n 1024"
         )
 
 
@@ -79,7 +79,7 @@ def require_memory(needed: float, what: str, remedy: str) -> None:
     free = available_memory()
     if needed > free:
         raise UserError(
-            f"{what} needs at least {_gigabytes(needed)} of memory, and {_gigabytes(free)} is free; {remedy}"
+            f"{what} needs at least {_gigabytes(needed)} of memory, but {_gigabytes(free)} is free; {remedy}"
         )
 
 
@@ -144,7 +144,7 @@ def require_room_in_message(size: int, source: str, runtime: str) -> None:
     """
     if runtime not in ("in-process", "sites") and size > LARGEST_MESSAGE:
         raise UserError(
-            f"{source}: its weights are {_gigabytes(size)}, and a message to TFF's worker holds "
+            f"{source}: its weights take {_gigabytes(size)}, but a message to TFF's worker holds at most "
             f"{_gigabytes(LARGEST_MESSAGE)}; choose a smaller model, or --runtime in-process"
         )
 

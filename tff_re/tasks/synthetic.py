@@ -49,7 +49,7 @@ class Synthetic(Task):
 
     def prepare(self, options: Options, partitioner, seed: int, data_paths: DataPaths) -> Prepared:
         if not isinstance(partitioner, Natural) or data_paths.partition is not None:
-            raise UserError("the synthetic task makes its own clients; leave the partition out of the recipe")
+            raise UserError("the synthetic task generates its own clients; leave [partition] out of the recipe")
         total = None if options.total_train is None else options.total_train + options.total_test
         require_room_for_synthetic(options.num_clients, options.num_features, options.num_classes, total)
         examples = synthetic.generate(

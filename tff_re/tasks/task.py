@@ -214,8 +214,8 @@ class LabelledServerTask(Task):
             return None
         if options.path is None:
             raise UserError(
-                "task.server_share: the coordinator of sites holds the server's examples; name its file by task.path "
-                "(--set task.path=FILE), or set task.server_share to 0"
+                "task.server_share: in a run across sites the coordinator has the server's examples; name its file "
+                "with task.path (--set task.path=FILE), or set task.server_share to 0"
             )
         return self.training_corpus(options, data_paths)
 

@@ -24,8 +24,8 @@ class ControlVariates(Objective):
     """
 
     not_private = (
-        "SCAFFOLD's control variates leave beside the updates; needed: a bound on their norm, and one noisy sum of "
-        "both of a client's vectors together"
+        "SCAFFOLD's clients send control variates in addition to the updates; to protect them, their norm needs a "
+        "bound and both vectors need one noisy sum"
     )
 
     def __init__(self, num_clients: int):

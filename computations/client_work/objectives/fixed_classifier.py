@@ -90,15 +90,15 @@ def _classifier_indices(local_model: LocalModel) -> tuple[int, int | None]:
         kernel = indices.get(id(layer.kernel))
         bias = indices.get(id(layer.bias)) if layer.use_bias else None
     if kernel is None:
-        raise CompositionError(f"{needs}, and are trained; choose another model.name")
+        raise CompositionError(f"{needs}, and that layer must be trained; choose another model.name")
     if local_model.feature_width != width:
         raise CompositionError(
-            f"{needs}: they are {local_model.feature_width} wide and the classifier takes {width}; choose another "
+            f"{needs}: they have width {local_model.feature_width}, but the classifier takes {width}; choose another "
             "model.name"
         )
     if not 2 <= classes <= width:
         raise CompositionError(
-            f"fedetf: a simplex of {classes} classes needs two classes or more and features as wide as their number; "
-            f"they are {width} wide"
+            f"fedetf: a simplex of {classes} classes needs at least two classes and features at least as wide as "
+            f"their number; they have width {width}"
         )
     return kernel, bias

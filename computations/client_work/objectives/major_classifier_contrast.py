@@ -33,8 +33,8 @@ class MajorClassifierContrast(Objective):
 
     recorded_state = ("similarity",)
     not_private = (
-        "FedCMC's classifier vectors and their scores leave as a minimum over clients and the vector of whoever has "
-        "it; needed: a private choice of that client for every class, and noise on its vector"
+        "FedCMC sends, for every class, the smallest score over the clients and the classifier vector of the client "
+        "that has it; to protect them, that client must be chosen privately and its vector needs noise"
     )
 
     def __init__(
@@ -116,9 +116,11 @@ def classifier_kernel(local_model: LocalModel) -> int:
     """
     name, classes = local_model.classifier, local_model.num_classes
     if name is None:
-        raise ValueError("FedCMC needs a model that names its classifier (LocalModel.classifier), this one does not")
+        raise ValueError(
+            "FedCMC needs a model that names its classifier (LocalModel.classifier), but this one does not"
+        )
     if classes < 2:
-        raise ValueError(f"FedCMC compares the vectors of at least 2 classes, the model has num_classes {classes}")
+        raise ValueError(f"FedCMC compares the vectors of at least 2 classes, but the model has num_classes {classes}")
     with tf.Graph().as_default(), zero_initialisers():
         model = local_model.build()
         kernel = getattr(model.get_layer(name), "kernel", None)
@@ -127,5 +129,7 @@ def classifier_kernel(local_model: LocalModel) -> int:
             raise ValueError(f"the classifier {name!r} must have a kernel of shape [d, {classes}], got {shape}")
         places = [i for i, variable in enumerate(model.trainable_variables) if variable is kernel]
     if not places:
-        raise ValueError(f"the classifier {name!r} must be trainable: FedCMC tells clients apart by their classifiers")
+        raise ValueError(
+            f"the classifier {name!r} must be trainable, because FedCMC compares clients by their classifiers"
+        )
     return places[0]

@@ -33,11 +33,11 @@ def check_same_structure(weights, others, name: str) -> None:
     try:
         tf.nest.assert_same_structure(weights, others)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"the {name} are another structure than the weights: {error}") from error
+        raise ValueError(f"the {name} have a different structure from the weights: {error}") from error
     for weight, other in zip(tf.nest.flatten(weights), tf.nest.flatten(others), strict=True):
         if other is not None and (weight.dtype != other.dtype or not weight.shape.is_compatible_with(other.shape)):
             raise ValueError(
-                f"weights of {weight.dtype.name}{weight.shape} have {name} of {other.dtype.name}{other.shape}"
+                f"weights of {weight.dtype.name}{weight.shape} got {name} of {other.dtype.name}{other.shape}"
             )
 
 

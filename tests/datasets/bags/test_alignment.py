@@ -93,7 +93,7 @@ def test_mentions_that_no_sentence_has():
     mentions = [*BOTH, (0, "  ", "Disease", "blank"), (0, "e. as", "Disease", "across")]
     corpus = align([split, document("aspirin:  ulcer", *mentions, name="2")], [INDUCES], **KINDS)
     assert [s.document_id for s in corpus.sentences] == ["2"], "title and abstract are apart"
-    assert corpus.notes[-1] == "2 mentions lie in no single sentence, or are blank"
+    assert corpus.notes[-1] == "2 mentions are not inside one sentence, or are blank"
 
 
 def test_overlapping_mentions_yes_the_same_span_no():
@@ -110,7 +110,7 @@ def test_overlapping_mentions_yes_the_same_span_no():
         ("3", "aspirinism", "ulcer"),
     ]
     assert corpus.sentences[0].overlapping
-    assert corpus.notes[-1] == "1 times a sentence mentions a pair by one and the same span; left out"
+    assert corpus.notes[-1] == "1 times a sentence mentions both entities of a pair with the same span; left out"
 
 
 def test_two_relations_of_a_pair_and_a_fact_without_a_sentence():
@@ -159,7 +159,10 @@ def test_unrelated_pairs_are_kept_at_the_rate_with_all_their_sentences():
     "change, expected",
     [
         *[({"na_rate": rate}, "na_rate is not a number above 0 and at most 1") for rate in (0, 1.5, True, math.nan)],
-        ({"relation_names": ["treats"]}, "fact number 1: its relation is none of the corpus's; name it in relation_"),
+        (
+            {"relation_names": ["treats"]},
+            "fact number 1: its relation is not one of the corpus's; name it in relation_",
+        ),
         (
             {"facts": [Fact("aspirin", "NA", "ulcer")], "relation_names": ["CID"]},
             "fact number 1: its relation is the negative",

@@ -59,10 +59,10 @@ def test_the_rows_of_the_clients():
 )
 def test_sentences_held_out_are_refused(wrong):
     assert refused(encode_bag_clients, toy(), wrong, encoding()) == (
-        "corpus toy: the partition holds sentences out, and bags are evaluated whole; "
+        "corpus toy: the partition holds out single sentences, but bags are evaluated as a whole; "
         "build it with test_share = 0 and server_share = 0"
     )
-    assert "is held by no client" in refused(encode_bag_clients, toy(), partition((["s1"], [])), encoding())
+    assert "is not held by any client" in refused(encode_bag_clients, toy(), partition((["s1"], [])), encoding())
 
 
 def test_whole_bags_for_evaluation():

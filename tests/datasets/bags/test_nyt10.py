@@ -26,7 +26,7 @@ def test_lines_of_a_pair_with_two_relations_are_one_sentence(tmp_path):
         ("nyt10-train-4", "Ann", "is", ("NA",), 0),
     ]
     assert corpus.triples == ((0, 1), (0, 2), (1, 0))
-    assert corpus.notes == ("1 lines repeat a sentence of their pair and are one with it",)
+    assert corpus.notes == ("1 lines repeat a sentence of their pair and are read once",)
     assert corpus.sentences[0].pair == ("id of Ann", "id of Bonn") and corpus.relation_names == tuple(REL2ID)
 
 
@@ -40,7 +40,7 @@ def test_what_is_the_same_and_what_is_not(tmp_path):
     assert read(tmp_path, record).sentences[0].head_text == "new  york", "case, underscores and blanks"
     corpus = read(tmp_path, line("Ann, Bonn", "NA", tail=entity("Bonn", 5)), line())
     assert {s.relations for s in corpus.sentences} == {("born in",)}
-    assert corpus.notes == ("1 pairs have a relation and NA; they are taken as related",)
+    assert corpus.notes == ("1 pairs have both a relation and NA; they count as related",)
     corpus = read(tmp_path, line(relation="b"), rel2id={"b": 9, "NA": 7, "a": 0})
     assert corpus.relation_names == ("NA", "a", "b") and corpus.sentences[0].label == 2
 

@@ -64,7 +64,7 @@ def test_a_document(tmp_path):
         "1 pairs are stated to have no relation",
         "1 mentions without an identifier",
         "1 mentions name several entities",
-        "1 relations of entities that are no candidates, which count as missed",
+        "1 relations of entities that are not candidates, which count as missed",
     )
     gold = gold_facts(corpus)
     assert gold.facts == {

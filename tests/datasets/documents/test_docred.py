@@ -84,7 +84,7 @@ def test_a_corpus(tmp_path, name):
     assert len(every.samples[0].pairs) == 4
     if name == "documents":
         path = write(tmp_path, DOCUMENT)
-        assert "are of PubTator's form" in refused(load_documents, name, path=path, label="aliases")
+        assert "are only for PubTator files" in refused(load_documents, name, path=path, label="aliases")
 
 
 def test_what_is_irregular_but_clear_is_counted(tmp_path):
@@ -99,7 +99,7 @@ def test_what_is_irregular_but_clear_is_counted(tmp_path):
     assert corpus.notes == (
         "1 documents have the title of an earlier one",
         "1 duplicate mentions are read once",
-        "1 entities have mentions of several types, of which the first counts",
+        "1 entities have mentions with several types; the first counts",
         "1 duplicate relations are read once",
     )
 
@@ -128,8 +128,8 @@ def test_what_is_irregular_but_clear_is_counted(tmp_path):
         (changed("sents", 0, 4, to=""), "mention 0 of entity 1 is empty; give it a token that is not"),
         (changed("vertexSet", 0, 0, "type", to=""), "mention 0 of entity 0 has no type"),
         (changed("vertexSet", 0, 0, "name", to=None), '"name" is not a string'),
-        (changed("labels", 1, "t", to=3), "label 1 is of an entity that is not there; give h and t from 0 to 2"),
-        (changed("labels", 1, "h", to=-1), "label 1 is of an entity that is not there"),
+        (changed("labels", 1, "t", to=3), "label 1 names an entity that does not exist; give h and t from 0 to 2"),
+        (changed("labels", 1, "h", to=-1), "label 1 names an entity that does not exist"),
         (changed("labels", 1, "r", to=""), "label 1 names no relation"),
         (changed("labels", to={}), '"labels" is not a list'),
     ],

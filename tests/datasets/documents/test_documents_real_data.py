@@ -76,7 +76,7 @@ def test_re_docred(data_dir):
     assert made.relation_names[:3] == ("P1001", "P102", "P1056") and len(made.pair_types) == 25
     assert made.notes == (
         "35 duplicate mentions are read once",
-        "9 entities have mentions of several types, of which the first counts",
+        "9 entities have mentions with several types; the first counts",
     )
     for sample in made.samples:
         assert len(sample.document.sentences) >= 3 and not sample.document.text.startswith(" ")

@@ -82,7 +82,7 @@ def test_held_out_documents_are_paired_as_those_for_training(tmp_path):
     }
     assert pairs_of(test)["C1", "D1"] == "" and pairs_of(test).keys() == pairs_of(training).keys()
     message = refused(load, tmp_path, *lines, relations=training.relation_names)
-    assert message.endswith("some.pubtator: document 1: states a relation that is not among those given; "
+    assert message.endswith("some.pubtator: document 1: states a relation that is not in the list; "
                             "valid: binds, treats")  # fmt: skip
     nothing = load(tmp_path, *lines[:7], **agreed)
     assert not gold_facts(nothing).facts and pairs_of(nothing).keys() == pairs_of(training).keys()

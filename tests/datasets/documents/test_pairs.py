@@ -76,7 +76,7 @@ def test_what_no_candidate_finds_is_noted():
     assert [entity.kind for entity in made.samples[0].entities] == ["Chemical", "Disease"]
     assert made.notes == (
         "1 relations of an entity with itself left out",
-        "2 relations of entities that are no candidates, which count as missed",
+        "2 relations of entities that are not candidates, which count as missed",
         "1 documents without a candidate pair",
     )
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.real_data
 
 OVERLAP = "{} entities that overlap a longer one left out".format
 REPEAT = "{} texts repeat an earlier one".format
-NO_DOCUMENTS = "the abstracts of the sentences are not told: every sentence is a document by itself"
+NO_DOCUMENTS = "the file does not say which abstract a sentence is from, so every sentence is its own document"
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def test_what_does_not_fit():
     assert refused(encode_entity_clients, CORPUS, made, encoding(types=("Drug",))) == (
         "corpus toy: the encoding has no type Disease; encode with the types of all corpora"
     )
-    assert "is held by no client" in refused(encode_entity_clients, CORPUS, partition(x=("1234", "")), encoding())
+    assert "is not held by any client" in refused(encode_entity_clients, CORPUS, partition(x=("1234", "")), encoding())
 
 
 def test_a_corpus_of_entities_is_one_for_partitions():

@@ -300,7 +300,7 @@ def test_json_of_other_things_is_refused(tokenizer, kind):
         ({"scheme": "IOB"}, "scheme must be one of 'BIO', 'BIOES', got 'IOB'"),
         (
             {"entity_types": ["Drug", "Drug"]},
-            "there is no entity type, an empty one, or one twice; name every type once",
+            "there are no entity types, an empty one, or one twice; name every type once",
         ),
         ({last: ...}, f'has no "{last}"; export the model again'),
     ):
@@ -315,13 +315,13 @@ def test_json_of_other_things_is_refused(tokenizer, kind):
 def test_what_is_refused(tokenizer):
     message = refused(characters().encode, [sample("d/1", "abc", (0, 1, "Gene"), types=("Gene",))])
     assert message == (
-        "sample d/1: the entity 0:1 has a type that is none of Drug, Disease; encode with the corpus's entity_types"
+        "sample d/1: the entity 0:1 has a type that is not one of Drug, Disease; encode with the corpus's entity_types"
     )
     assert "max_length must be a whole number of at least 3, got 2" in refused(
         TaggedPieceEncoding, tokenizer, TYPES, "BIO", 2
     )
     assert "scheme must be one of" in refused(TaggedPieceEncoding, tokenizer, TYPES, "IO")
-    assert "there is no entity type" in refused(TaggedTokenEncoding, characters().text_encoding, ())
+    assert "there are no entity types" in refused(TaggedTokenEncoding, characters().text_encoding, ())
     no_offsets = Pieces([])
     no_offsets.is_fast = False
     assert refused(TaggedPieceEncoding, no_offsets, TYPES) == (

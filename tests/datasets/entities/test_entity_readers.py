@@ -131,7 +131,7 @@ def test_ncbi_disease(tmp_path):
         "ncbi_disease-dev-1": [("coli tumour", "Disease")],
         "ncbi_disease-dev-2": [("APC", "Disease")],
     }
-    assert corpus.samples[0].text == "The coli tumour" and "a document by itself" in corpus.notes[0]
+    assert corpus.samples[0].text == "The coli tumour" and "its own document" in corpus.notes[0]
     message = refused(load_entities, "ncbi_disease", tmp_path, split="dev", entity_types=["Gene"])
     assert message.endswith("(type Gene); use some of Disease")
 

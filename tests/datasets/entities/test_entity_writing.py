@@ -149,6 +149,6 @@ def test_what_a_form_cannot_hold_is_refused(tmp_path):
     assert "its text begins with a byte order mark" in refused(to_brat, tmp_path, [text_with("s", "\ufeffab")])
     to_brat(tmp_path, [text_with("s", "ab")])
     assert refused(to_brat, tmp_path, [text_with("r", "ab"), text_with("s", "ab")]) == (
-        f"{tmp_path / 's.txt'}: is there already; name a new folder"
+        f"{tmp_path / 's.txt'}: already exists; name a new folder"
     )
     assert not (tmp_path / "new").exists() and not (tmp_path / "r.txt").exists(), "nothing is written"

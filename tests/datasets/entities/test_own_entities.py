@@ -174,7 +174,7 @@ def test_types(tmp_path):
     assert refused(read, path) == f"{path}: has no entity, so its types are unknown; name entity_types"
     assert read(path, entity_types=("drug",)).entity_types == ("drug",)
     for types in ([], ["a", "a"], "drug"):
-        assert "entity_types is no list of names, or has one twice" in refused(read, path, entity_types=types)
+        assert "entity_types is not a list of names, or has a duplicate" in refused(read, path, entity_types=types)
     for option in ("unit", "other_types", "nested"):
         assert f"{option} is not a known choice; use one of " in refused(read, path, **{option: "some"})
 

@@ -27,7 +27,7 @@ def test_names():
     assert tag_names(("x-y",), "BIOES") == ("O", "B-x-y", "I-x-y", "E-x-y", "S-x-y")
     assert refused(tag_names, TYPES, "IOB") == "scheme must be one of 'BIO', 'BIOES', got 'IOB'"
     for types in ((), ("a", "a"), ("",)):
-        assert refused(tag_names, types).startswith("there is no entity type, an empty one, or one twice")
+        assert refused(tag_names, types).startswith("there are no entity types, or one is empty or a duplicate")
 
 
 def test_tags_by_hand():
@@ -118,9 +118,9 @@ def test_any_tags_are_spans_that_share_no_character(scheme, cells, data):
 
 
 def test_what_is_refused():
-    reason = "the entity 0:1 has a type that is none of Drug, Disease; add its type to entity_types"
+    reason = "the entity 0:1 has a type that is not one of Drug, Disease; add its type to entity_types"
     assert refused(tags_of, [EntitySpan(0, 1, "Gene")], [(0, 1)], TYPES) == reason
     assert refused(spans_of, [0], [], TYPES) == "there are 1 tags of 0 tokens; give one tag for each token"
     for tag in (-1, 5):
-        reason = f"the tag {tag} is none of 0 to 4; leave out what is no token"
+        reason = f"the tag {tag} is not from 0 to 4; leave out what is not a token"
         assert refused(spans_of, [tag], [(0, 1)], TYPES) == reason

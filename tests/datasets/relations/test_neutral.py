@@ -65,8 +65,8 @@ def test_classes_and_the_negative_one(tmp_path):
     corpus = read(path, class_names=("inhibits", "none", "binds"), negative_label="none")
     assert corpus.relation_names == ("none", "inhibits", "binds") and [m.label for m in corpus.mentions] == [1, 2]
     message = refused(read, path, negative_label="None")
-    assert message.startswith(f"{path}: negative_label is a label of no record; use one of binds, inhibits")
-    assert "none of class_names" in refused(read, path, class_names=("inhibits", "binds"), negative_label="none")
+    assert message.startswith(f"{path}: negative_label is not a label of any record; use one of binds, inhibits")
+    assert "not one of class_names" in refused(read, path, class_names=("inhibits", "binds"), negative_label="none")
     message = refused(read, path, class_names=("inhibits", "none"))
     assert message == f"{path}: line 2: unknown label; use one of inhibits, none"
 
@@ -153,8 +153,8 @@ BROKEN = {
     (".tsv", "line 2: head_end is not"): TABLE.replace(b"\t7\t", b"\t\t"),
     (".jsonl", "holds no record"): b"",
     (".tsv", "holds no record"): TABLE.split(b"\n")[0] + b"\n",
-    (".csv", "is neither .jsonl nor .tsv"): GOOD,
-    (".gz", "is neither .jsonl nor .tsv"): GOOD,
+    (".csv", "is not .jsonl or .tsv"): GOOD,
+    (".gz", "is not .jsonl or .tsv"): GOOD,
     (".jsonl.gz", "the gzip file is truncated"): gzip.compress(GOOD)[:-9],
 }
 

@@ -184,7 +184,7 @@ def test_ade_places_a_repeated_mention_by_the_other_lines(tmp_path):
     alone = write(tmp_path / "a", pair(sentence, "rash", "A", effect_nth=1, drug_nth=1))
     corpus = ade.read(alone)
     assert corpus.mentions[0].head == (0, 1)
-    assert corpus.notes == ("1 pairs fit several places of their sentence; the first is taken",)
+    assert corpus.notes == ("1 pairs fit several places of their sentence; the first is used",)
     lines = (pair(sentence, "rash", "A", effect_nth=1, drug_nth=1), pair(sentence, "itch", "B"))
     both = ade.read(write(tmp_path / "b", *lines), label="positives")
     assert both.mentions[0].head == (8, 9) and both.notes == ()
@@ -203,7 +203,10 @@ def test_ade_tells_a_sentence_from_its_repetition_in_the_document(tmp_path):
         ("7|A rash|rash|2|7|A|0|1", "the effect's offsets do not fit its length"),
         ("7|A rash|rash|2|6|A|x|1", "the drug's start is not a whole number"),
         ("7|A rash||2|2|A|0|1", "the effect's offsets do not fit its length"),
-        (f"7|{SECRET}|rash|3|7|A|0|1", "the mentions are not in the sentence at the distance of their offsets"),
+        (
+            f"7|{SECRET}|rash|3|7|A|0|1",
+            "the mentions do not occur in the sentence at the distance that their offsets have",
+        ),
         (pair("A rash", "rash", "A"), "is the same pair as line 1"),
     ],
 )

@@ -213,7 +213,7 @@ def test_a_mention_that_the_tokenizer_drops(tokenizer, text):
     spans = (((0, 1), (4, 5)), ((0, 1), (0, 1)), ((0, 5), (4, 5)), ((0, 5), (0, 5)))
     encoded = encode(tokenizer, *(mention(text, *both) for both in spans))
     assert encoded.report.unknown == 3
-    assert encoded.report.notes() == ("3 of 4 texts have a mention without word pieces, read as unknown",)
+    assert encoded.report.notes() == ("3 of 4 texts have a mention without word pieces, which is read as unknown",)
     masked = [[pieces(tokenizer, row(encoded, i), mask) for mask in ("head_mask", "tail_mask")] for i in range(4)]
     assert masked == [[["[UNK]"]] * 2, [["[UNK]"]] * 2, [["a", "[UNK]"], ["[UNK]"]], [["a"]] * 2]
 

@@ -30,7 +30,7 @@ def test_spans_lie_in_the_text(span):
         ([], {}, "corpus c: has no mentions"),
         ([mention(), mention()], {}, "mention d1/1: duplicate id"),
         ([mention()], {"relation_names": ("a", "a")}, "corpus c: has a relation twice"),
-        ([mention()], {"negative": "none"}, "corpus c: its negative is none of its relations"),
+        ([mention()], {"negative": "none"}, "corpus c: its negative is not one of its relations"),
         ([mention(label=1)], {"relation_names": ("x",)}, "mention d1/1: its label 1 is not that of its relation"),
         ([mention(relation="x")], {}, "mention d1/1: its label 0 is not that of its relation"),
     ],

@@ -8,7 +8,7 @@ from datasets.relations.loading import load_relations
 
 pytestmark = pytest.mark.real_data
 
-ORDER = "the marks follow the order in the sentence: which mention is the chemical is not told"
+ORDER = "the marks follow the order in the sentence; the file does not say which mention is the chemical"
 ADE_NOTES = (
     "2 mentions with blanks at their ends, which are left out of them",
     "93 pairs of overlapping mentions",

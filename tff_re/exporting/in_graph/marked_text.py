@@ -43,7 +43,7 @@ class MarkedText(tf.Module):
             positions.append(_first(occurs))
             inside = [tf.pad(occurs, [[0, 0], [i, 0]])[:, : tf.shape(codes)[1]] for i in range(len(marker))]
             removed = tf.logical_or(removed, tf.reduce_any(tf.stack(inside), 0))
-        _require(good, "not each of the markers <e1> </e1> <e2> </e2> once")
+        _require(good, "a marker of <e1> </e1> <e2> </e2> that is missing or repeated")
         stays = tf.logical_and(tf.logical_not(removed), codes >= 0)
         before = tf.cumsum(tf.cast(stays, tf.int32), axis=1, exclusive=True)
         head_start, head_end, tail_start, tail_end = (
@@ -68,7 +68,7 @@ class MarkedText(tf.Module):
         rows, lengths = codes.nrows(), codes.row_lengths()
         starts, ends = (tf.cast(tf.stack([head[:, i], tail[:, i]], 1), tf.int64) for i in (0, 1))
         fits = tf.logical_and(starts >= 0, tf.logical_and(starts < ends, ends <= lengths[:, tf.newaxis]))
-        _require(tf.reduce_all(fits, 1), "a mention that is empty, turned round or beyond the text")
+        _require(tf.reduce_all(fits, 1), "a mention that is empty, ends before it starts, or lies beyond the text")
         row = codes.value_rowids()
         position = tf.range(tf.size(row, tf.int64)) - tf.gather(codes.row_starts(), row)
         if self._blind:

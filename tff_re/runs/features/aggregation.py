@@ -27,14 +27,14 @@ class Aggregation(Feature):
         """See `Feature`."""
         if at_sites and self.options.secure == "simulated":
             raise UserError(
-                f"{self.recipe.source}: aggregation.secure is simulated, and sites do not simulate; set it to 'masks', "
-                "or leave it out"
+                f"{self.recipe.source}: aggregation.secure = 'simulated' works only in a simulation; for a run "
+                "across sites set it to 'masks', or leave it out"
             )
         if sums_are_secure(self.recipe) and self.recipe.privacy_unit == "client":
             raise UserError(
-                f"{self.recipe.source}: aggregation.secure does not go with privacy.unit = 'client', whose noise is "
-                "added at the server to a sum that it sees; leave it out, or take unit = 'example', whose noise is the "
-                "clients'"
+                f"{self.recipe.source}: aggregation.secure cannot be combined with privacy.unit = 'client', where "
+                "the server sees the sum and adds the noise; leave it out, or set privacy.unit = 'example', where "
+                "the clients add the noise"
             )
 
     def prepare(self, setting):
@@ -44,8 +44,8 @@ class Aggregation(Feature):
             return
         if self.options.secure == "masks" and not setting.prepared.sites:
             raise UserError(
-                f"{self.recipe.source}: aggregation.secure = 'masks' is for runs across sites (train --sites); in one "
-                "place the same numbers come from 'simulated'"
+                f"{self.recipe.source}: aggregation.secure = 'masks' is only for runs across sites (train --sites); "
+                "in a simulation 'simulated' gives the same numbers"
             )
         largest = max(len(client.train["y"]) for client in setting.prepared.examples.clients)
         by_examples = self.recipe.algorithm.get("weighting") == "examples"
@@ -65,8 +65,8 @@ class Aggregation(Feature):
         keeps = changed.client_work.client_state_type is not algorithm.client_work.client_state_type
         if keeps and algorithm.own_models is not None:
             raise UserError(
-                f"{self.recipe.source}: this [aggregation] keeps a state at the clients, and so does "
-                "'personalise.local_head'; leave one of the two out"
+                f"{self.recipe.source}: this [aggregation] and 'personalise.local_head' both keep a state at the "
+                "clients; leave one of the two out"
             )
         return changed
 

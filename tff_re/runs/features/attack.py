@@ -50,7 +50,9 @@ class Attack(Feature):
     def refuse(self, *, at_sites):
         """See `Feature`."""
         if at_sites:
-            raise UserError(f"{self.recipe.source}: [attack] is simulated, and sites do not simulate; leave it out")
+            raise UserError(
+                f"{self.recipe.source}: [attack] works only in a simulation, not across sites; leave it out"
+            )
 
     def prepare(self, setting):
         """The run's seed chooses the attackers among the clients with training examples.
@@ -77,7 +79,8 @@ class Attack(Feature):
             if options.kind == "backdoor":
                 if model.row_labels is not None:
                     raise ValueError(
-                        "a trigger stands for one class of a whole text, and tokens have tags; flip labels"
+                        "a trigger changes the class of a whole text, but here each token has a tag; use kind = "
+                        "'label_flip'"
                     )
                 self.trigger = _trigger(options, prepared)
             self.trained_on([held[i].client_id for i in chosen], [held[i].train for i in chosen])
@@ -92,11 +95,11 @@ class Attack(Feature):
         kind, factor = options.on_update
         with self.naming(f"[attack] kind = '{options.kind}': "):
             if kind == CLAIM_ALL and "selection" not in algorithm.client_work.side_outputs:
-                raise UserError("claims triples, which only lazy_mil shares out; choose another kind")
+                raise UserError("claims triples, and only lazy_mil divides triples among clients; choose another kind")
             if kind == "nan" and sums_are_secure(recipe):
                 raise UserError(
-                    "does not go with aggregation.secure: clients of a secure sum send whole numbers, and none of them "
-                    "is NaN; choose another kind"
+                    "cannot be combined with aggregation.secure: for a secure sum clients send integers, which "
+                    "cannot be NaN; choose another kind"
                 )
             return recompose(algorithm, client_work=attacks.attacked(algorithm.client_work, kind, factor))
 
@@ -105,7 +108,10 @@ class Attack(Feature):
         bad, clients = len(self.clients), sum(len(c.train[LABEL]) > 0 for c in experiment.prepared.examples.clients)
         if 2 * bad < clients:
             return ()
-        return (f"attack.clients makes {bad} of {clients} clients attackers; no rule withstands half of the clients",)
+        return (
+            f"attack.clients makes {bad} of {clients} clients attackers; no aggregation rule withstands half of "
+            "the clients or more",
+        )
 
     def client_values(self, ids: list[str], values: list[OrderedDict]) -> list[OrderedDict]:
         """What the algorithm gets of each client: with the examples that attackers train on in place of theirs, and who
@@ -177,10 +183,14 @@ class SuccessEvaluator:
 def _trigger(options: AttackOptions, prepared: Prepared) -> Trigger:
     """ValueError or UserError's text where the data have no such."""
     if prepared.held_out is not None or not any(len(c.test[LABEL]) for c in prepared.examples.clients):
-        raise ValueError("its success is measured on the clients' test examples, and this task has none; flip labels")
+        raise ValueError(
+            "its success is measured on the clients' test examples, but this task has none; use kind = 'label_flip'"
+        )
     labels = prepared.label_names
     if options.target is not None and options.target not in labels:
-        raise ValueError(f"attack.target is {options.target!r}, no label; {nearest(options.target, labels)}")
+        raise ValueError(
+            f"attack.target is {options.target!r}, which is not a label; {nearest(options.target, labels)}"
+        )
     target = 0 if options.target is None else labels.index(options.target)
     feature, position, value = _opens(options, prepared)
     if options.trigger_place is not None:
@@ -195,7 +205,7 @@ def _opens(options: AttackOptions, prepared: Prepared) -> tuple[str, int, Any]:
         try:
             return "x", inputs.width - 1, 10.0 if word is None else float(word)
         except ValueError:
-            raise ValueError(f"attack.trigger is {word!r}, and these examples are numbers; give a number") from None
+            raise ValueError(f"attack.trigger is {word!r}, but these examples are numbers; give a number") from None
     if isinstance(inputs, TokenInput) and isinstance(encoding, TextEncoding):
         if word is None:
             return "tokens", 0, inputs.vocabulary_size - 1  # the words stand by their frequency
@@ -207,7 +217,9 @@ def _opens(options: AttackOptions, prepared: Prepared) -> tuple[str, int, Any]:
         number, unknown = encoding.tokenizer.convert_tokens_to_ids(word), encoding.tokenizer.unk_token_id
         feature, position = "input_ids", 1
     else:
-        raise ValueError("behind frozen layers there are no words to write the trigger to; set model.frozen_layers = 0")
+        raise ValueError(
+            "a model with frozen layers reads no words to write the trigger into; set model.frozen_layers = 0"
+        )
     if number in (None, unknown):
-        raise ValueError(f"attack.trigger is {word!r}, which is not in the vocabulary; name another one")
+        raise ValueError(f"attack.trigger is {word!r}, which is not in the vocabulary; name another piece")
     return feature, position, number

@@ -52,20 +52,22 @@ class Baseline(Feature):
         """Raises UserError for tables that go with no [baseline]."""
         recipe = self.recipe
         if at_sites:
-            raise UserError(f"{recipe.source}: [baseline] is not for runs across sites yet; leave it out")
+            raise UserError(f"{recipe.source}: [baseline] is not yet supported across sites; leave it out")
         for table in ("privacy", "aggregation", "client_model", "server_optimizer", "attack", "failures"):
             if getattr(recipe, table) is not None:
                 raise UserError(
-                    f"{recipe.source}: [baseline] has no server that [{table}] could change; leave one of the two out"
+                    f"{recipe.source}: a [baseline] run has no server, so [{table}] has no effect; leave one of the "
+                    "two out"
                 )
         if self._is_local and recipe.personalise is not None:
             raise UserError(
-                f"{recipe.source}: [personalise] is of a global model, and with baseline.kind = 'local' there is none; "
+                f"{recipe.source}: [personalise] needs a global model, and baseline.kind = 'local' trains none; "
                 "leave one of the two out"
             )
         if recipe.personalise is not None and recipe.personalise.local_head:
             raise UserError(
-                f"{recipe.source}: 'personalise.local_head' goes with no [baseline]; leave one of the two out"
+                f"{recipe.source}: 'personalise.local_head' cannot be combined with [baseline]; leave one of the two "
+                "out"
             )
 
     def change_data(self, prepared):
@@ -134,7 +136,8 @@ def require_tests_at_clients(recipe: Recipe, prepared: Prepared, table: str) -> 
     """Raises UserError where models of single clients cannot be measured."""
     if prepared.held_out is not None or not prepared.examples.size("test"):
         raise UserError(
-            f"{recipe.source}: {table} is measured on clients' own test examples, and here they have none; leave it out"
+            f"{recipe.source}: {table} is measured on the clients' test examples, but here the clients have none; "
+            "leave it out"
         )
 
 

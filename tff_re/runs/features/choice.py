@@ -79,14 +79,14 @@ class Choice:
 
     def reason(self, chosen: OrderedDict, round_num: int) -> str:
         """Why training ended with a round: one line."""
-        best = f"has not been better than in round {int(chosen['round'])}" if chosen["round"] else "was never finite"
+        best = f"has not improved since round {int(chosen['round'])}" if chosen["round"] else "was never finite"
         return f"stopped after round {round_num}: {self.criterion} {best} for {self.patience} rounds (choice.patience)"
 
     @property
     def statement(self) -> str:
         """What the round was chosen on: one line for the outputs of a run."""
         best = "lowest" if self.criterion.endswith("loss") else "highest"
-        return f"the round with the {best} {self.criterion} on {self.where}; test examples choose nothing"
+        return f"the round with the {best} {self.criterion} on {self.where}; test examples are not used for the choice"
 
 
 class ChoiceOfEach(Choice):
@@ -116,7 +116,7 @@ class ChoiceOfEach(Choice):
 
     def reason(self, best: list[OrderedDict], round_num: int) -> str:
         """See `Choice`."""
-        return f"stopped after round {round_num}: no client's {self.criterion} was better for {self.patience} rounds"
+        return f"stopped after round {round_num}: no client's {self.criterion} improved for {self.patience} rounds"
 
     @property
     def statement(self) -> str:
@@ -161,7 +161,7 @@ class RoundChoice(Feature):
         if options is None or options.patience is None or options.patience < rounds:
             return ()
         return (
-            f"choice.patience is {options.patience} and training.rounds {rounds}, so patience never ends the training",
+            f"choice.patience is {options.patience} and training.rounds is {rounds}, so training never stops early",
         )
 
     def checkpointed(self, experiment, state):
@@ -235,14 +235,14 @@ def choice_of(recipe: Recipe, prepared: Prepared) -> Choice | None:
     else:
         if recipe.choice is not None and DEV not in held_out.splits:
             raise UserError(
-                f"{recipe.source}: [choice] needs a dev split, and this task's server holds none; leave it out"
+                f"{recipe.source}: [choice] needs a dev split, but this task's server has none; leave it out"
             )
         if DEV not in held_out.splits:
             return None
         if options.dev_share is not None:
             raise UserError(
-                f"{recipe.source}: 'choice.dev_share' is for tasks whose clients are tested, and here the server holds "
-                "a dev split; leave it out"
+                f"{recipe.source}: 'choice.dev_share' is only for tasks with test examples at the clients, but here "
+                "the server has a dev split; leave it out"
             )
         names = [name.removeprefix(f"{DEV}/") for name in held_out.metric_names if name.startswith(f"{DEV}/")]
         default, where = held_out.criterion, "the server's dev examples"
@@ -288,14 +288,16 @@ def _require_possible_share(clients: Sequence[ClientExamples], options: ChoiceOp
     largest = max((len(c.train[LABEL]) + (0 if c.dev is None else len(c.dev[LABEL])) for c in clients), default=0)
     if options.dev_share is not None and round(options.dev_share * largest) == 0 and largest > 1:
         raise UserError(
-            f"'choice.dev_share' is {options.dev_share:g}, less than one example of the largest client's {largest}; "
-            f"raise it to at least {1 / largest:.2g}"
+            f"'choice.dev_share' is {options.dev_share:g}, which is less than one of the largest client's {largest} "
+            f"examples; raise it to at least {1 / largest:.2g}"
         )
 
 
 def _require_dev(examples: FederatedExamples) -> None:
     if not examples.size("dev"):
-        raise UserError("[choice] needs a client with two training examples; leave it out, or change [partition]")
+        raise UserError(
+            "[choice] needs at least one client with two training examples; leave it out, or change [partition]"
+        )
 
 
 def dev_mask(

@@ -205,8 +205,8 @@ class Participation:
         counts = ", ".join(f"{number} of {total}" for number, total in zip(answers, asked, strict=True))
         return UserError(
             f"round {round_num}: too few clients answered in each of {len(tried)} attempts ({counts}; "
-            f"training.min_clients is {self._training.min_clients}); lower that, or raise training.attempts or "
-            "training.over_sampling"
+            f"training.min_clients is {self._training.min_clients}); lower training.min_clients, or raise "
+            "training.attempts or training.over_sampling"
         )
 
 
@@ -247,16 +247,16 @@ class Failures(Feature):
             return
         recipe, training = self.recipe, self.recipe.training
         if self.options is not None:
-            raise UserError(f"{recipe.source}: [failures] is simulated, and sites do not simulate; leave it out")
+            raise UserError(f"{recipe.source}: [failures] works only in a simulation, not across sites; leave it out")
         if training.tolerated_failures is not None:
             raise UserError(
-                f"{recipe.source}: training.tolerated_failures is not for runs across sites, of which a sum that is "
-                "not finite is left out with its site; set training.min_clients"
+                f"{recipe.source}: training.tolerated_failures is not for runs across sites, where a site whose sum "
+                "is not finite is left out; set training.min_clients"
             )
         if training.min_clients and recipe.privacy_unit is not None:
             raise UserError(
-                f"{recipe.source}: training.min_clients does not go with [privacy] across sites: who is asked again "
-                "depends on who answers, and that is not counted; leave it out"
+                f"{recipe.source}: training.min_clients cannot be combined with [privacy] across sites: which "
+                "clients are asked again depends on which answer, and ε does not count that; leave it out"
             )
 
     def prepare(self, setting):
@@ -271,8 +271,8 @@ class Failures(Feature):
         possible = per_round if training.sampling == "fixed" else clients
         if training.min_clients > possible:
             raise UserError(
-                f"{recipe.source}: training.min_clients is {training.min_clients}, but only {possible} answers count "
-                "in a round; lower it"
+                f"{recipe.source}: training.min_clients is {training.min_clients}, but at most {possible} answers "
+                "count in a round; lower it"
             )
         if recipe.privacy_unit is not None:
             _require_countable(recipe)
@@ -283,8 +283,8 @@ class Failures(Feature):
             return
         if compiled_form(native_block(algorithm.next)).stages < 2:
             raise UserError(
-                f"{self.recipe.source}: failures.between_stages needs rounds of several stages, and those of "
-                f"{self.recipe.algorithm.name} have one; use failures.crash_after_update"
+                f"{self.recipe.source}: failures.between_stages needs rounds with several stages, but a round of "
+                f"{self.recipe.algorithm.name} has one; use failures.crash_after_update"
             )
 
     def after_round(self, training, metrics):
@@ -324,19 +324,19 @@ def _require_countable(recipe: Recipe) -> None:
     training, of_clients = recipe.training, recipe.privacy_unit == "client"
     if training.tolerated_failures is not None:
         raise UserError(
-            f"{recipe.source}: training.tolerated_failures does not go with [privacy]: whether a client's computation "
-            "fails depends on its examples, and what the run then does is not counted; leave it out"
+            f"{recipe.source}: training.tolerated_failures cannot be combined with [privacy]: whether a client's "
+            "computation fails depends on its examples, and ε does not count what the run does then; leave it out"
         )
     if of_clients and training.sampling == "poisson" and training.min_clients:
         raise UserError(
-            f"{recipe.source}: training.min_clients does not go with Poisson sampling and [privacy] of clients: which "
-            "rounds are repeated depends on who was drawn, and those that remain are no Poisson samples; use "
-            "training.sampling = 'fixed', or leave it out"
+            f"{recipe.source}: training.min_clients cannot be combined with Poisson sampling and [privacy] of "
+            "clients: which rounds are repeated depends on which clients were drawn, so the remaining rounds are not "
+            "Poisson samples; use training.sampling = 'fixed', or leave it out"
         )
     if of_clients and recipe.failures is not None and recipe.failures.between_stages:
         raise UserError(
-            f"{recipe.source}: failures.between_stages does not go with [privacy] of clients: what the stages before "
-            "the loss released is not counted; leave it out"
+            f"{recipe.source}: failures.between_stages cannot be combined with [privacy] of clients: ε does not "
+            "count what the stages before the loss released; leave it out"
         )
 
 
@@ -393,7 +393,7 @@ def _failing(
         (index,) = places
     if index is not None:
         outcome = _outcome(error)
-        _log.warning("a client's computation failed (%s) and does not count: %s", outcome, error)
+        _log.warning("a client's computation failed (%s); its result is not used: %s", outcome, error)
         return {index: outcome}
     outcomes: dict[int, str] = {}
     middle = len(places) // 2

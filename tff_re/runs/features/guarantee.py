@@ -65,8 +65,8 @@ def description(experiment: Experiment, history: Sequence[Mapping[str, float]]) 
         "noise": _noise(experiment),
         "statement": accounting.statement(spent, _server(experiment)),
         "covered": [
-            "the clients' updates of the weights, in all rounds, and all that is computed from them"
-            + ("; every client counts alike" if privacy.unit == "client" else "")
+            "the clients' weight updates in all rounds, and everything computed from them"
+            + ("; all clients have the same weight" if privacy.unit == "client" else "")
         ],
         "not_covered": [line.text for line in left_open],
         "seen_by_server": [line.text for line in left_open if line.by_server],
@@ -96,12 +96,12 @@ def _noise(experiment: Experiment) -> str:
     """Where the noise comes from, as the end of the sentence "the noise comes …"."""
     privacy = experiment.recipe.privacy
     if _at_sites(experiment) and privacy.unit != "client":
-        return "from a secret of each site, which no other party has and nothing in this run's files tells"
+        return "from a secret of each site, which no other party has and which is not in this run's files"
     source = {
         "run": "from the run's seed, which is in recipe.toml: anyone who has it can subtract the noise; only for "
         "simulations",
-        "system": "from the operating system's randomness, which is not kept",
-        "file": "from a secret file, which is not kept with the run",
+        "system": "from the operating system's randomness, which is not stored",
+        "file": "from a secret file, which is not stored with the run",
     }[privacy.noise_seed.partition(":")[0]]
     return f"from the coordinator, {source}" if _at_sites(experiment) else source
 
@@ -112,9 +112,11 @@ def _of_updates(experiment: Experiment) -> list[NotCovered]:
     if _at_sites(experiment):
         lines = [
             NotCovered("each site's sum of clipped updates, to which the coordinator adds the noise"),
-            NotCovered("which sites took part in a round (took_part.csv); for anyone who knows it sampling hides less"),
+            NotCovered(
+                "which sites took part in a round (took_part.csv); sampling protects less against anyone who knows this"
+            ),
         ]
-    return [*lines, NotCovered("how long rounds took (timings.csv), which tells how many clients there were")]
+    return [*lines, NotCovered("how long rounds took (timings.csv), which depends on the number of clients")]
 
 
 def _of_participation(experiment: Experiment) -> list[NotCovered]:
@@ -134,7 +136,10 @@ def _of_evaluations(experiment: Experiment) -> list[NotCovered]:
     recipe, prepared = experiment.recipe, experiment.prepared
     of_sites, lines = _at_sites(experiment), []
     if recipe.privacy.training_metrics:
-        lines.append("the training's loss and steps, and how many clients counted: sums without noise (metrics.csv)")
+        lines.append(
+            "the training loss, the number of steps and the number of clients that counted: sums without "
+            "noise (metrics.csv)"
+        )
     if recipe.evaluation.train_split:
         lines.append("the evaluation of all training examples, without noise (train/... in metrics.csv)")
     if any(len(client.test[LABEL]) for client in prepared.examples.clients):
@@ -148,7 +153,7 @@ def _of_evaluations(experiment: Experiment) -> list[NotCovered]:
     elif recipe.choice is not None:
         lines.append("the clients' dev metrics of every round (metrics.csv), and the choice of the round by them")
     if recipe.personalise is not None and recipe.personalise.epochs:
-        lines.append("the evaluation of every client after fine-tuning, which has no noise (clients.csv)")
+        lines.append("the evaluation of every client after fine-tuning, without noise (clients.csv)")
     return [NotCovered(line) for line in lines]
 
 
@@ -166,9 +171,11 @@ def _of_data(experiment: Experiment) -> list[NotCovered]:
             NotCovered(f"the vocabulary: words that at least {recipe.task.options.min_clients} clients hold{counts}")
         )
     if recipe.task.get("dataset") is not None:
-        lines.append(NotCovered("the list of classes: all labels that occur"))
+        lines.append(NotCovered("the list of classes: every label that occurs"))
     if _at_sites(experiment) and prepared.num_triples is not None:
-        lines.append(NotCovered("how many facts the sites' bags have, and which sites share them (by digests)"))
+        lines.append(
+            NotCovered("how many facts the sites' bags have, and which sites share them (compared by digests)")
+        )
     if prepared.examples.server is not None:
         lines.append(NotCovered(f"the {_server(experiment)}'s own examples"))
     return lines

@@ -61,14 +61,16 @@ class Personalise(Feature):
     def refuse(self, *, at_sites):
         """See `Feature`."""
         if at_sites:
-            raise UserError(f"{self.recipe.source}: [personalise] is not for runs across sites yet; leave it out")
+            raise UserError(f"{self.recipe.source}: [personalise] is not yet supported across sites; leave it out")
 
     def prepare(self, setting):
         """See `Feature`."""
         recipe, model = self.recipe, setting.model
         require_tests_at_clients(recipe, setting.prepared, "[personalise]")
         if recipe.client_model is not None:
-            raise UserError(f"{recipe.source}: [personalise] does not go with [client_model]; leave one of the two out")
+            raise UserError(
+                f"{recipe.source}: [personalise] cannot be combined with [client_model]; leave one of the two out"
+            )
         if self.options.epochs:
             settings = fine_tuning_settings(recipe, model)
             build = functools.cache(lambda: build_fine_tuning(model, **settings))
@@ -163,7 +165,7 @@ def trained_indices(recipe: Recipe, model: LocalModel) -> frozenset[int]:
         return frozenset(every)
     where = f"{recipe.source}: 'personalise.layers' is '{layers}'"
     if layers == "adapter" and recipe.model.get("adapter") is None:
-        raise UserError(f"{where}, and the model has no adapter; set [model.adapter], or 'all' or 'head'")
+        raise UserError(f"{where}, but the model has no adapter; set [model.adapter], or use 'all' or 'head'")
     try:
         head = frozenset(head_indices(model))
     except CompositionError as error:

@@ -94,8 +94,8 @@ class Privacy(Feature):
         table = self.recipe.aggregation
         if self.options.unit == "client" and table is not None and table.guards:
             raise UserError(
-                f"{self.recipe.source}: [aggregation] rule, clip and zeroing do not go with privacy.unit = 'client', "
-                "whose clipped and noised sum is the aggregator, and bounds what a client can do by privacy.clip; "
+                f"{self.recipe.source}: [aggregation] rule, clip and zeroing cannot be combined with privacy.unit = "
+                "'client', which aggregates with a clipped and noised sum and limits each client by privacy.clip; "
                 "leave them out"
             )
 
@@ -111,8 +111,8 @@ class Privacy(Feature):
             return lines
         return (
             *lines,
-            f"algorithm.batch_size is {batch} and no client has more than {largest} {unit}s, so every step takes all "
-            "of them: the noise is added at each step and sampling protects nothing; lower batch_size",
+            f"algorithm.batch_size is {batch} but no client has more than {largest} {unit}s, so every step uses all "
+            "of them: each step adds noise, but sampling adds no protection; lower batch_size",
         )
 
     def start(self, training):
@@ -120,7 +120,7 @@ class Privacy(Feature):
         recipe, folder, asked = self.recipe, training.folder, training.participation.asked
         self._spending = Spending(recipe, self.accounting, folder, asked, training.round)
         if training.round and recipe.privacy.noise_seed == "system":
-            notice(f"{folder.path}: goes on with new randomness; every round that was begun counts")
+            notice(f"{folder.path}: continues with new randomness; ε counts every round that was started")
 
     def begin_round(self, training):
         """See `Feature`."""
@@ -155,7 +155,7 @@ def accounting_of(recipe: Recipe, prepared: Prepared, sampled: int) -> Accountin
             sampling, asked = recipe.training.sampling, max_asked(recipe.training, sampled, len(held))
             return client_accounting(privacy, num_clients=len(held), per_round=asked, rounds=rounds, sampling=sampling)
         if not hasattr(recipe.algorithm.options, "protecting"):
-            raise ValueError(f"{recipe.algorithm.name} has no local training to protect examples in")
+            raise ValueError(f"{recipe.algorithm.name} has no local training, so it cannot protect single examples")
         grouped = privacy.unit == "group"
         local, batch = recipe.algorithm.options, recipe.algorithm.options.batch_size
         units = {client: len(np.unique(train[GROUP]) if grouped else train["y"]) for client, train in held.items()}
@@ -176,11 +176,11 @@ def require_private_statistics(recipe: Recipe, *, at_sites: bool) -> None:
     source, split = recipe.source, recipe.evaluation.train_split
     if at_sites and privacy.training_metrics:
         raise UserError(
-            f"{source}: privacy.training_metrics = true lets sums without noise leave the clients, which is for "
-            "simulations; leave it out"
+            f"{source}: privacy.training_metrics = true lets sums without noise leave the clients, which only a "
+            "simulation may do; leave it out"
         )
     if split and not privacy.training_metrics:
-        allowed = "" if at_sites else " (a simulation may have both with privacy.training_metrics = true)"
+        allowed = "" if at_sites else " (a simulation can have both with privacy.training_metrics = true)"
         raise UserError(
             f"{source}: evaluation.train_split evaluates the training examples without noise, which [privacy] does not "
             f"cover; set evaluation.train_split = false{allowed}"
@@ -222,7 +222,9 @@ def refusals(recipe: Recipe):
         if recipe.privacy is None:
             raise
         unit, name = recipe.privacy.unit, recipe.algorithm.name
-        raise UserError(f"{recipe.source}: [privacy] with unit = '{unit}' does not go with {name}: {error}") from None
+        raise UserError(
+            f"{recipe.source}: [privacy] with unit = '{unit}' cannot be combined with {name}: {error}"
+        ) from None
 
 
 def accounting_in(experiment: Experiment) -> Accounting | None:
@@ -270,12 +272,12 @@ class Spending:
         elif self._file.exists():
             self._read()
         elif done:
-            raise UserError(f"{self._file}: is missing, and with it what the run has spent; put it back")
+            raise UserError(f"{self._file}: is missing; put it back, it records the ε that the run has spent")
         if not done and self.stops_before(1):
             spent = rounded_up(self._after(1))
             raise UserError(
-                f"{recipe.source}: 'privacy.epsilon' is {accounting.budget:g}, and the first round would already spend "
-                f"{spent}; set a larger noise_multiplier or epsilon, or leave noise_multiplier out"
+                f"{recipe.source}: 'privacy.epsilon' is {accounting.budget:g}, but the first round would already "
+                f"spend {spent}; set a larger noise_multiplier or epsilon, or leave noise_multiplier out"
             )
 
     def begin(self, round_num: int) -> None:
@@ -298,7 +300,7 @@ class Spending:
     def reason(self, round_num: int) -> str:
         """Why the run ends with a round: one line."""
         return (
-            f"stopped after round {round_num} at ε = {rounded_up(self.epsilon)}: the next would spend "
+            f"stopped after round {round_num} at ε = {rounded_up(self.epsilon)}: the next round would bring it to "
             f"{rounded_up(self._after(round_num + 1))}, more than privacy.epsilon = {self._accounting.budget:g}"
         )
 
@@ -314,4 +316,6 @@ class Spending:
             table = json.loads(self._file.read_text("utf-8"))
             self._rounds, self._taken = int(table["rounds"]), Counter(table["participations"])
         except (ValueError, KeyError, TypeError):
-            raise UserError(f"{self._file}: is damaged; put it back: it says what the run has spent") from None
+            raise UserError(
+                f"{self._file}: is damaged; put the original back, it records the ε that the run has spent"
+            ) from None

@@ -50,7 +50,7 @@ class Track(Feature):
             if sink in PACKAGES:
                 _require_package(sink, source)
             if sink == "mlflow" and not os.environ.get("MLFLOW_TRACKING_URI"):
-                raise UserError(f"{source}: mlflow needs MLFLOW_TRACKING_URI, the address of its server; set it")
+                raise UserError(f"{source}: mlflow needs the address of its server; set MLFLOW_TRACKING_URI")
 
     def start(self, training):
         """Writes the rounds before this one to rounds.jsonl, and begins a new run at each service with them."""
@@ -141,7 +141,9 @@ def _require_package(sink: str, source: str) -> None:
         return
     remedy = f"install {PACKAGES[sink]} (docs/tracking.md)"
     if STACK == "tff":
-        remedy = "it cannot be installed with TensorFlow Federated; use Python 3.12 or 3.13 (docs/tracking.md), or json"
+        remedy = (
+            "it cannot be installed next to TensorFlow Federated; use Python 3.12 or 3.13 (docs/tracking.md), or json"
+        )
     raise UserError(f"{source}: {sink} is not installed; {remedy}")
 
 
@@ -170,4 +172,4 @@ def _tracker_line(number: int, metrics: Mapping[str, float]) -> str:
 
 
 def _tell(service: str, problem: object) -> None:
-    notice(f"track: {service} {problem}; this run is not tracked there any more")
+    notice(f"track: {service} {problem}; this run is no longer tracked there")

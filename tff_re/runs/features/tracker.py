@@ -73,7 +73,7 @@ class Tracker:
         try:
             self._process.wait(max(0.0, self._deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            raise TrackingEnded(f"did not take all rounds within {SECONDS_AT_END:g} seconds of the end") from None
+            raise TrackingEnded(f"did not accept all rounds within {SECONDS_AT_END:g} seconds after the end") from None
         finally:
             self.kill()
         if self._process.returncode:
@@ -92,7 +92,7 @@ class Tracker:
         try:
             self._queue.put_nowait(line)
         except queue.Full:
-            raise TrackingEnded(f"is {MAX_QUEUED} rounds behind") from None
+            raise TrackingEnded(f"cannot keep up: {MAX_QUEUED} rounds are waiting") from None
 
     def _feed(self) -> None:
         with contextlib.suppress(OSError), self._process.stdin as pipe:  # a broken pipe: `send` or `wait` says why

@@ -90,7 +90,7 @@ class BagPredictor(CorpusPredictor):
     @property
     def caption(self) -> str:
         if self.threshold is None:
-            return "sorted by probability; no threshold: the run had no dev bags to choose one on"
+            return "sorted by probability; no threshold, because the run had no dev bags to choose one on"
         return (
             f"sorted by probability; predicted: from {self.threshold:.4g} on, the threshold with the best F1 on the "
             "run's dev bags"
@@ -173,7 +173,7 @@ class BagPredictor(CorpusPredictor):
         facts = int(true[:, 1:].sum())
         if not facts:
             raise UserError(
-                f"{file}: none of its {len(true)} pairs is related, so that there is no recall; give another"
+                f"{file}: none of its {len(true)} pairs has a relation, so recall is undefined; give another file"
             )
         metrics = ranking_metrics(self.scores(corpus)[:, 1:], true[:, 1:])
         counts, trivial = {"bags": len(true), "facts": facts}, {CHANCE: chance_metrics(true[:, 1:])}
@@ -186,8 +186,8 @@ class BagKind(Kind):
     of_mentions = True
     cut = "around the mentions"
     limits = (
-        "a bag's scores rank facts; those of its relations need not sum to one",
-        "it learnt what a knowledge base says of pairs, which their sentences need not state",
+        "a bag's scores rank facts; the scores of its relations need not sum to one",
+        "it was trained on what a knowledge base says about pairs; their sentences need not state it",
     )
 
     def check(self, description: Mapping[str, Any], fail: Fail) -> None:
@@ -195,13 +195,13 @@ class BagKind(Kind):
         details = description.get("details") or {}
         value = details.get("threshold")
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1):
-            raise fail('"details.threshold" is no number from 0 to 1', remedy=REMEDY)
+            raise fail('"details.threshold" is not a number from 0 to 1', remedy=REMEDY)
         reading = details.get("reading")
         if reading is None:
             return
         for key, value in json_values.require(reading, dict, '"details.reading"', fail).items():
             if key not in _READING or not isinstance(value, str):
-                raise fail(f'"details.reading" has more than strings at {", ".join(_READING)}', remedy=REMEDY)
+                raise fail(f'"details.reading" must have only {", ".join(_READING)}, each a string', remedy=REMEDY)
 
     def encoding(self, value: Any, source: Mapping[str, Any], fail: Fail) -> Any:
         return checked_encoding(relation_encoding_from_json, value, source, fail)

@@ -103,7 +103,7 @@ class BagForm(Form):
     def endpoints(self, core: Core) -> dict[str, Callable]:
         def without_gaps(arrays):
             missing = tf.squeeze(tf.where(tf.equal(tf.math.bincount(arrays[BAG]), 0)), -1)
-            problem = ["bags without a sentence; their numbers:", missing]
+            problem = ["bags without a sentence, by number:", missing]
             with tf.control_dependencies([tf.debugging.Assert(tf.equal(tf.size(missing), 0), problem)]):
                 return core({name: tf.identity(array) for name, array in arrays.items()})
 

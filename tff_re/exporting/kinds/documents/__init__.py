@@ -184,7 +184,7 @@ class DocumentKind(Kind):
             raise fail('has no "details.threshold"', remedy=REMEDY)
         value = 0.0 if details["threshold"] is None else details["threshold"]  # null is infinity, which JSON has not
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
-            raise fail('"details.threshold" is no number', remedy=REMEDY)
+            raise fail('"details.threshold" is not a number', remedy=REMEDY)
         check_pair_types(description, fail)
         _check_pairs(details, fail)
 
@@ -204,7 +204,7 @@ class DocumentKind(Kind):
             description,
             file="documents.json" if description["details"].get("dataset") == "docred" else "documents.pubtator",
             printed="prediction.document_id, prediction.head_id, prediction.tail_id, prediction.labels",
-            answer="for each pair of entities of each document the relations whose probability reaches the threshold",
+            answer="for each pair of entities in each document the relations whose probability reaches the threshold",
             arrays=_ARRAYS + (_TYPE_ARRAY if typed else ""),
             shape="documents, pairs, relations",
             layers=(f"tff_re.models.{description['model']}",),
@@ -261,12 +261,12 @@ def _check_pairs(details: Mapping[str, Any], fail: Fail) -> None:
     """
     pairs = details.get("pairs", {})
     if not isinstance(pairs, dict) or not set(pairs) <= {"directed", "separators"}:
-        raise fail('"details.pairs" is no object of directions and separators', remedy=REMEDY)
+        raise fail('"details.pairs" is not an object with directions and separators', remedy=REMEDY)
     directed, separators = pairs.get("directed", True), pairs.get("separators", "|")
     if not (isinstance(directed, bool) or _strings(directed)):
         raise fail('"details.pairs.directed" does not say which relations have a direction', remedy=REMEDY)
     if not isinstance(separators, str) or not separators:
-        raise fail('"details.pairs.separators" is no string', remedy=REMEDY)
+        raise fail('"details.pairs.separators" is not a string', remedy=REMEDY)
 
 
 def _strings(value: Any) -> bool:

@@ -149,7 +149,7 @@ class EntityPredictor(ExportedModel):
           PredictionError: `texts` is not a list.
         """
         if isinstance(texts, str | bytes | Mapping):
-            raise PredictionError("one text was given in place of a list; put it into a list")
+            raise PredictionError("expected a list of texts, got one text; put it into a list")
         results: list[Any] = [_read(text) for text in texts]
         good = [i for i, result in enumerate(results) if isinstance(result, str)]
         for i, answer in zip(good, self._recognised([results[i] for i in good]), strict=True):
@@ -206,8 +206,8 @@ class EntityPredictor(ExportedModel):
         foreign = [name for name in corpus.entity_types if name not in self.entity_types]
         if foreign:
             raise UserError(
-                f"{file}: {len(foreign)} of its {len(corpus.entity_types)} types of entities are not among the model's "
-                f"({', '.join(self.entity_types)}); rename them or leave them out, or choose another --dataset"
+                f"{file}: {len(foreign)} of its {len(corpus.entity_types)} types of entities are not among the "
+                f"model's ({', '.join(self.entity_types)}); rename or remove them, or choose another --dataset"
             )
         scored = tuple(name for name in self.entity_types if name in corpus.entity_types)
         predicted = [
@@ -301,12 +301,12 @@ class EntityKind(Kind):
     def check(self, description: Mapping[str, Any], fail: Fail) -> None:
         source = description["input"]
         if json_field(source, "scheme", str, fail) not in SCHEMES:
-            raise fail(f'"input.scheme" is none of {", ".join(SCHEMES)}', remedy=REMEDY)
+            raise fail(f'"input.scheme" is not one of {", ".join(SCHEMES)}', remedy=REMEDY)
         reading = (description.get("details") or {}).get("reading")
         if reading is None:
             return
         if not isinstance(reading, dict) or set(reading) - {*_READING, "entity_types"}:
-            raise fail(f'"details.reading" has more than {", ".join(_READING)} and entity_types', remedy=REMEDY)
+            raise fail(f'"details.reading" must have only {", ".join(_READING)} and entity_types', remedy=REMEDY)
         for key in _READING:
             optional_string(reading, key, fail)
         if reading.get("entity_types") is not None:

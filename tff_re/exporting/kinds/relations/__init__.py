@@ -68,7 +68,9 @@ class RelationPredictor(Predictor):
         plain = string_of(text)
         types = tuple(fields.get(name) for name in ("head_type", "tail_type"))
         if self.blind and not all(isinstance(kind, str) and kind.strip() for kind in types):
-            raise PredictionError("has no head_type and tail_type, which the model reads for the mentions; give them")
+            raise PredictionError(
+                "needs head_type and tail_type, which the model reads in place of the mentions; add them"
+            )
         types = [kind if isinstance(kind, str) and kind.strip() else UNKNOWN_TYPE for kind in types]
         if not any(name in fields for name in ("head", "tail")):
             problem = None
@@ -119,7 +121,7 @@ class RelationKind(Kind):
         source = description["input"]
         check_strings(field(source, "markers", list, fail), '"input.markers"', fail, count=_MARKERS)
         if not isinstance(source.get("blind"), bool):
-            raise fail('"input.blind" is neither true nor false', remedy=REMEDY)
+            raise fail('"input.blind" is not true or false', remedy=REMEDY)
         details = description.get("details") or {}
         optional_string(details, "negative_label", fail)
         check_pair_types(description, fail)

@@ -67,10 +67,12 @@ class TextForm(Form):
             raise ExportError(MISFIT)
         # Keras would take '[UNK]' for a word of its own and shift all ids after it.
         if len(set(words)) != len(words) or any(word in _RESERVED for word in words):
-            raise ExportError("the vocabulary holds a word twice, an empty one or '[UNK]'; build it without them")
+            raise ExportError("the vocabulary has a duplicate word, an empty word or '[UNK]'; build it without them")
         # Keras keeps its vocabulary in a NumPy array of strings, which drops trailing NULs.
         if any(word.endswith("\x00") for word in words):
-            raise ExportError("the vocabulary holds a word that ends with NUL; remove NUL characters from the texts")
+            raise ExportError(
+                "the vocabulary has a word that ends with a NUL character; remove NUL characters from the texts"
+            )
 
     def endpoints(self, core: Core) -> dict[str, Callable]:
         @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")], autograph=False)
@@ -95,7 +97,8 @@ class TextForm(Form):
         ):
             if not np.array_equal(exported, expected):
                 raise ExportError(
-                    f"the exported graph gives {what} other ids than the encoding; the encoding is not exportable"
+                    f"the exported graph gives {what} a different id from the encoding, so the encoding cannot be "
+                    "exported"
                 )
 
     def arrays(self, samples: Sequence[Any]) -> dict[str, np.ndarray]:

@@ -25,7 +25,9 @@ class VectorPredictor(Predictor):
     def predict_vectors(self, x: np.ndarray) -> list[Prediction]:
         x, width = np.asarray(x, np.float32), self.description["input"]["width"]
         if x.ndim != 2 or x.shape[1] != width:
-            raise PredictionError(f"the vectors have shape {x.shape}; the model takes [n, {width}]")
+            raise PredictionError(
+                f"the vectors have shape {x.shape}, but the model takes [n, {width}]; change their width"
+            )
         return self._predictions(x)
 
 
