@@ -187,6 +187,18 @@ class Prepared:
         of_server = [s for corpus in self.corpora for s in corpus.samples if s.sample_id in server]
         return [*self._at_clients("train"), *of_server, *(() if dev is None else dev.samples)]
 
+    def test_unit_keys(self) -> dict[str, list[str]]:
+        """Client id -> the unit of each of its test examples: the document, dialogue or patient's record that it is of.
+
+        An example that is of none is a unit by itself.
+        """
+        clients = {client.client_id: len(client.test["y"]) for client in self.examples.clients}
+        if self.partition is None or not self.corpora:
+            return {client: [f"{client}/{number}" for number in range(count)] for client, count in clients.items()}
+        unit_of = {s.sample_id: getattr(s, "group_id", s.document_id) for c in self.corpora for s in c.samples}
+        held = self.partition.clients
+        return {client: [unit_of[i] for i in held[client].test] if n else [] for client, n in clients.items()}
+
     def with_groups(self) -> Prepared:
         """These data with the array `group` for the training examples, see `groups`.
 
