@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,14 +10,16 @@ import tomli_w
 from sklearn.metrics import confusion_matrix
 
 from tests.documents_for_tests import document_table
-from tests.upper_floors import builder, command, write_recipe
+from tests.upper_floors import builder, command, consultations, text_recipe, tiny, write_json, write_recipe
 from tff_re.comparison import resampling
 from tff_re.comparison.outcome import compare
 from tff_re.comparison.report import write_report
 from tff_re.comparison.resampling import difference_interval, metrics_of_draws, read_units, write_units
 from tff_re.comparison.suite import load_suite
 from tff_re.errors import UserError
+from tff_re.runs import measured_units
 from tff_re.runs.reading import read_test_units
+from tff_re.runs.run import train_run
 from tff_re.tasks.measured_units import MeasuredUnits, summed_by_unit
 from tff_re.tasks.metrics import classification_metrics
 from tff_re.tasks.ranking_metrics import ranking_metrics
@@ -285,3 +288,55 @@ def test_a_comparison_of_documents_has_the_column(runtime, tmp_path, capsys):
     (tmp_path / "old").mkdir()
     write_report(suite, old, tmp_path / "old")
     assert "test sample" not in (tmp_path / "old" / "comparison.md").read_text("utf-8")
+
+
+def test_a_comparison_of_examples_at_clients_has_the_column(runtime, tmp_path, capsys):
+    corpus = write_json(tmp_path / "corpus.json", consultations(8, 6))
+    table = text_recipe(corpus, test_share=0.4) | {"evaluation": {"train_split": False}}
+    write_recipe(tmp_path / "texts.toml", table | {"partition": {"name": "iid", "num_clients": 3}})
+    named = [{"name": name, "set": [f"algorithm.learning_rate={rate}"]} for name, rate in (("A", 0.001), ("B", 0.5))]
+    suite = {"title": "Tiny", "recipe": str(tmp_path / "texts.toml"), "seeds": [0, 1], "entry": named}
+    suite |= {"metrics": ["test/accuracy", "test/macro_f1"]}
+    (tmp_path / "suite.toml").write_text(tomli_w.dumps(suite), "utf-8")
+    suite, out = load_suite(str(tmp_path / "suite.toml")), tmp_path / "out"
+    outcomes = compare(suite, out, builder=builder())
+    for entry in suite.entries:
+        for seed, outcome in outcomes[entry.name].items():
+            units, last = outcome.test_units, outcome.history[-1]
+            prepared = builder().prepare(entry.recipe_for(seed))
+            tested = [i for client in prepared.partition.clients.values() for i in client.test]
+            documents = sorted({sample_id.partition("/")[0] for sample_id in tested})
+            assert units.kind == "classes" and not units.chosen and len(units) == len(documents) < len(tested)
+            each = [sum(sample_id.startswith(f"{name}/") for sample_id in tested) for name in documents]
+            assert units.gold.sum(axis=1).tolist() == each, "a unit is a dialogue, in the order of the ids"
+            values = metrics_of_draws(units, np.ones((1, len(units))))
+            for name in suite.metrics:
+                assert values[name][0] == pytest.approx(last[name], abs=1e-6), name
+    write_report(suite, outcomes, out)
+    written = (out / "comparison.md").read_text("utf-8")
+    assert "| 95 %, test sample |" in written and "of the last round's weights" in written
+    typed = command(capsys, "tables", out, "--out", tmp_path / "again")
+    assert typed.code == 0
+    for line in written.splitlines():
+        assert not line.startswith("| B ") or line in (tmp_path / "again" / "tables.md").read_text("utf-8")
+    train_run(suite.entries[0].recipe_for(0), tmp_path / "plain", builder=builder(), details=False)
+    assert not (tmp_path / "plain" / "test_units.npz").exists(), "only comparisons measure each unit at clients"
+
+
+def test_examples_of_no_document_are_units_by_themselves(runtime):
+    prepared = builder().prepare(tiny())
+    keys = prepared.test_unit_keys()
+    together = [key for of_client in keys.values() for key in of_client]
+    assert len(set(together)) == len(together) == prepared.examples.size("test")
+
+
+def test_clients_at_sites_measure_no_single_units(runtime):
+    """A site gives sums over many examples; what is computed there is listed, and this is not."""
+    experiment = builder().build(tiny())
+    at_sites = replace(experiment, prepared=replace(experiment.prepared, sites=("aachen",)))
+
+    def asked(*arguments):
+        raise AssertionError("a client was asked")
+
+    result = SimpleNamespace(weights=None, test=SimpleNamespace(metrics={}), chosen=None, server_evaluation=None)
+    assert measured_units._at_clients(at_sites, result, asked) is None

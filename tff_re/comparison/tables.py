@@ -224,7 +224,7 @@ def _difference_columns(name: str, table: Table) -> list[_Column]:
     sampled = _sampled_intervals(name, table, which)
     if any(sampled):
         cells = [interval(*(limits or (None, None))) for limits in sampled]
-        columns.append(_Column(TEST_SAMPLE if which == "best" else f"{TEST_SAMPLE}, last round", cells))
+        columns.append(_Column(TEST_SAMPLE, cells))
     if any(j is not None and j.published is not None for j in judged):
         columns += [
             column("published gain", lambda j: number(j.published, "+")),
