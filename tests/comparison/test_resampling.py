@@ -32,7 +32,7 @@ def pairs(array) -> MeasuredUnits:
 
 def counts(seed: int, units: int, correct: float) -> np.ndarray:
     """Of the same documents for every seed."""
-    stated, drawn = np.random.default_rng(0).integers(1, 6, units), np.random.default_rng(seed)
+    stated, drawn = np.random.default_rng(0).integers(1, 6, units), np.random.default_rng([seed, 1])
     predicted = drawn.integers(1, 6, units)
     return np.stack([drawn.binomial(np.minimum(stated, predicted), correct), predicted, stated], axis=-1)
 
@@ -41,12 +41,11 @@ def by_hand(ours, theirs, draws: int, together: bool = True) -> tuple[float, flo
     """The same with loops and another generator."""
     drawn, means = np.random.RandomState(7), []
     for _ in range(draws):
-        units = drawn.randint(len(ours[0]), size=len(ours[0]))
+        units = drawn.randint(len(ours[0]), size=(1 if together else len(ours), len(ours[0])))
         differences = []
         for seed in drawn.randint(len(ours), size=len(ours)):
-            if not together:
-                units = drawn.randint(len(ours[0]), size=len(ours[0]))
-            (a, p, g), (b, q, h) = ours[seed][units].sum(0), theirs[seed][units].sum(0)
+            of_seed = units[0 if together else seed]
+            (a, p, g), (b, q, h) = ours[seed][of_seed].sum(0), theirs[seed][of_seed].sum(0)
             differences.append(2 * a / (p + g) - 2 * b / (q + h))
         means.append(np.mean(differences))
     return tuple(np.percentile(means, [2.5, 97.5]))
@@ -69,10 +68,13 @@ def test_the_interval_is_that_of_a_plain_bootstrap():
 
 def test_units_of_seeds_with_different_tests_are_drawn_separately():
     """The same number of units does not make the same test."""
-    ours, theirs = rows(60)
-    permuted = [{s: a[np.random.default_rng(s).permutation(60)] for s, a in row.items()} for row in (ours, theirs)]
-    apart = difference_interval(*of_rows(*permuted), "test/f1", draws=6000)
-    assert apart == pytest.approx(by_hand(*permuted, 6000, together=False), abs=8e-3)
+    orders = {seed: np.random.default_rng(seed).permutation(60) for seed in range(4)}
+    same = [{seed: counts(n, 60, level) for seed in orders} for n, level in enumerate((0.8, 0.6))]
+    other = [{seed: row[seed][order] for seed, order in orders.items()} for row in same]
+    together, apart = (difference_interval(*of_rows(*both), "test/f1", draws=6000) for both in (same, other))
+    assert together == pytest.approx(by_hand(*same, 6000), abs=8e-3)
+    assert apart == pytest.approx(by_hand(*other, 6000, together=False), abs=8e-3)
+    assert np.ptp(apart) < 0.8 * np.ptp(together)
 
 
 def test_one_unit_and_one_seed_vary_nothing():
