@@ -62,7 +62,7 @@ KINDS = pytest.mark.parametrize("make", [dialogue, pair, document, entities])
 
 @KINDS
 def test_a_file_is_seen_unseen_or_seen_in_part(make):
-    digests = TrainingDigests.of([make(f"d{i}", f"the text number {i}") for i in range(5)])
+    digests = TrainingDigests.from_samples([make(f"d{i}", f"the text number {i}") for i in range(5)])
     assert digests.examples == 5
     all_seen = digests.seen([make(f"d{i}", f"the text number {i}") for i in range(3)])
     assert (all_seen.examples, all_seen.by_id, all_seen.by_text, all_seen.either) == (3, 3, 3, 3)
@@ -89,12 +89,12 @@ def test_a_file_is_seen_unseen_or_seen_in_part(make):
     ],
 )
 def test_case_width_and_blanks_make_no_difference(text, seen):
-    digests = TrainingDigests.of([dialogue("d", "The drug inhibits the gene")])
+    digests = TrainingDigests.from_samples([dialogue("d", "The drug inhibits the gene")])
     assert digests.seen([dialogue("e", text)]).by_text == seen
 
 
 def test_a_bag_is_seen_by_its_pair_and_by_each_of_its_sentences():
-    digests = TrainingDigests.of([sentence("a", "b", "x y once", 0), sentence("a", "b", "x y twice", 1)])
+    digests = TrainingDigests.from_samples([sentence("a", "b", "x y once", 0), sentence("a", "b", "x y twice", 1)])
     assert digests.examples == 1
     file = [
         *(sentence("a", "b", "p q new", 0), sentence("a", "b", "p q newer", 1)),  # its pair is known
@@ -107,25 +107,25 @@ def test_a_bag_is_seen_by_its_pair_and_by_each_of_its_sentences():
 
 def test_ids_that_a_reader_made_are_not_compared():
     """Two files have the same numbers; the readers make ids of them with the split's name."""
-    digests = TrainingDigests.of([pair("gad-train-00001", "a b c")])
+    digests = TrainingDigests.from_samples([pair("gad-train-00001", "a b c")])
     assert digests.ids == frozenset()
     seen = digests.seen([pair("gad-given-00001", "d e f"), pair("gad-given-00002", "a b c")])
     assert (seen.by_id, seen.by_text, seen.either) == (None, 1, 1)
     assert "(1 by text)" in seen.warning("f")
-    own = TrainingDigests.of([pair("1234567", "a b c")])
+    own = TrainingDigests.from_samples([pair("1234567", "a b c")])
     assert own.seen([pair("gad-given-00001", "d e f")]).by_id is None
     assert own.seen([pair("1234567", "d e f")]).by_id == 1
 
 
 def test_the_same_words_as_id_and_as_text_are_two_things():
-    digests = TrainingDigests.of([dialogue("one", "two")])
+    digests = TrainingDigests.from_samples([dialogue("one", "two")])
     seen = digests.seen([dialogue("two", "one")])
     assert (seen.by_id, seen.by_text) == (0, 0)
 
 
 def test_the_file_holds_no_text_no_plain_hash_and_no_order():
     samples = [dialogue(f"d{i}", f"{SECRET} {i}") for i in range(20)]
-    written, again = (TrainingDigests.of(samples).to_json() for _ in range(2))
+    written, again = (TrainingDigests.from_samples(samples).to_json() for _ in range(2))
     value = json.loads(written)
     assert value.keys() == {"format", "format_version", "key", "examples", "started_from_run", "ids", "texts"}
     assert SECRET not in written and len(value["texts"]) == 20 * 10 and len(value["key"]) == 32
@@ -139,7 +139,7 @@ def test_the_file_holds_no_text_no_plain_hash_and_no_order():
 
 
 def test_the_file_is_read_as_it_was_written():
-    digests = TrainingDigests.of([dialogue("d", "a"), dialogue("d", "b")], started_from_run=True)
+    digests = TrainingDigests.from_samples([dialogue("d", "a"), dialogue("d", "b")], started_from_run=True)
     fail = functools.partial(DataError, path="f.json")
     assert TrainingDigests.from_json(json.loads(digests.to_json()), fail) == digests
     good = json.loads(digests.to_json())
@@ -248,7 +248,7 @@ def exported(corpus):
     """An export of a model that was trained on the first half of the documents of the corpus."""
     mentions = load_relations("pgr", path=corpus).mentions
     trained_on = mentions[: len(mentions) // 2]
-    files = {TRAINING_DIGESTS_FILE: TrainingDigests.of(trained_on).to_json()}
+    files = {TRAINING_DIGESTS_FILE: TrainingDigests.from_samples(trained_on).to_json()}
     kind = "blinded relations of words"
     return written_once(
         f"{kind} with digests",

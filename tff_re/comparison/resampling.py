@@ -93,9 +93,9 @@ def metric_names(*units: MeasuredUnits) -> set[str]:
 
 
 def metrics_of_draws(units: MeasuredUnits, weights: np.ndarray) -> dict[str, np.ndarray]:
-    """Metric -> its value on each draw, float64 [draws]; NaN where a draw does not have it.
+    """Metric -> its value on each draw, float64 [draws].
 
-    `weights`: how often each unit is in each draw, [draws, n].
+    It is NaN where a draw does not have it. `weights`: how often each unit is in each draw, [draws, n].
     """
     if units.kind == "rankings":
         ranking = _Ranking(units)
@@ -112,7 +112,7 @@ _cache: weakref.WeakKeyDictionary[MeasuredUnits, dict[tuple[int, int, int], dict
 
 
 def _drawn(units: MeasuredUnits, draws: int, seed: int, stream: int) -> dict[str, np.ndarray]:
-    """The metrics of bootstrap samples, see `metrics_of_draws`; the same units for the same number of them."""
+    """The metrics of bootstrap samples, which of equally many units are samples of the same ones."""
     known, key = _cache.setdefault(units, {}), (draws, seed, stream)
     if key not in known:
         parts = [metrics_of_draws(units, part) for part in _weights(len(units), draws, seed, stream)]
@@ -232,7 +232,7 @@ class _Ranking:
         self._ends = np.flatnonzero(np.append(in_order[1:] != in_order[:-1], True))  # of predictions with one score
 
     def metrics(self, weights: np.ndarray) -> dict[str, float]:
-        """As `ranking_metrics` of the bags, each as often as its weight says; NaN for all where none is true."""
+        """The `ranking_metrics` of the bags, each as often as its weight says, or NaN for all if none is true."""
         from tff_re.tasks.ranking_metrics import PRECISION_AT, TOP
 
         copies = weights[self._bag].astype(np.int64)
@@ -283,12 +283,12 @@ def read_units(path: Path) -> dict[tuple[str, str, int], MeasuredUnits]:
     """
     if not path.exists():
         return {}
-    found: dict[tuple[str, str, int], dict[str, np.ndarray]] = {}
+    stored: dict[tuple[str, str, int], dict[str, np.ndarray]] = {}
     try:
         with np.load(path, allow_pickle=False) as arrays:
             for name in arrays.files:
                 group, entry, seed, *array = json.loads(name)
-                found.setdefault((group, entry, seed), {})[array[0] if array else "counts"] = arrays[name]
-        return {key: MeasuredUnits.from_arrays(of_run) for key, of_run in found.items()}
+                stored.setdefault((group, entry, seed), {})[array[0] if array else "counts"] = arrays[name]
+        return {key: MeasuredUnits.from_arrays(of_run) for key, of_run in stored.items()}
     except (ValueError, KeyError, TypeError, OSError, zipfile.BadZipFile):
         raise UserError(f"{path}: is damaged; run its `compare` again with --resume") from None

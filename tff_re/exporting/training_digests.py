@@ -95,7 +95,7 @@ class TrainingDigests:
     started_from_run: bool = False
 
     @classmethod
-    def of(cls, samples: Sequence[Any], *, started_from_run: bool = False) -> TrainingDigests:
+    def from_samples(cls, samples: Sequence[Any], *, started_from_run: bool = False) -> TrainingDigests:
         """The digests of samples by a new key."""
         key, examples = secrets.token_bytes(KEY_BYTES), list(_examples(samples))
         ids = frozenset(_digest(key, "id", name) for name, _ in examples if name is not None)
@@ -166,7 +166,7 @@ def digests_for_export(
         impossible = "the texts are not those of a public data set"
     if impossible is not None or asked is False:
         return None, f"no digests of training texts in the files: {impossible or 'left out on request'}"
-    digests = TrainingDigests.of(samples, started_from_run=started_from_run)
+    digests = TrainingDigests.from_samples(samples, started_from_run=started_from_run)
     return digests, (
         f"{TRAINING_DIGESTS_FILE} holds digests of {digests.examples} training and dev examples: anyone who has or "
         "guesses a text or a document's id can tell whether it is among them"
