@@ -207,6 +207,7 @@ def test_what_is_written(made, kind):
     assert max(forms["model.keras"]["difference"], forms["saved_model"]["difference"]) <= tolerance
     assert 0 < forms["saved_model_float16"]["difference"] < 1e-2
     files = {"README.md", "labels.json", "encoding.json", "recipe.toml", "environment.json", "export.json"}
+    files |= {"training_digests.json"}
     assert {file.name for file in export.iterdir()} == {*files, *forms, "SHA256SUMS"}
     half = load_export(export, "saved_model_float16")
     if kind == "bags":
