@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import collections
+from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
 from computations import federated as tff
 from computations.inference import over_batches
-from computations.local_model import LocalModel, assign_weights, features_of, zero_initialisers
+from computations.local_model import LABEL, LocalModel, assign_weights, features_of, zero_initialisers
 
 BATCH = 256
 """Examples at once, unless the model wants fewer."""
+
+COUNTS = ("true_positives", "predicted", "actual", "overlapping_predicted", "overlapping_actual")
+"""Statistics that count examples or entities of each class."""
 
 
 def build_evaluation(model: LocalModel, *, batch_size: int | None = None) -> tff.Computation:
@@ -51,8 +55,7 @@ def client_evaluation(model: LocalModel, *, batch_size: int | None = None) -> tf
                 **model.statistics(labels, outputs),
             )
 
-        specs = {n: tf.TensorSpec(s.shape, s.dtype) for n, s in model.input_spec.items()}
-        scored = tf.function(batch_statistics, autograph=False).get_concrete_function(specs)
+        scored = _for_batches(model, batch_statistics)
         blank = tf.nest.map_structure(lambda t: tf.zeros(t.shape, t.dtype), scored.structured_outputs)
 
         def add(_, batch, total):
@@ -66,3 +69,66 @@ def client_evaluation(model: LocalModel, *, batch_size: int | None = None) -> tf
         return run()
 
     return evaluate
+
+
+def build_example_statistics(model: LocalModel) -> tff.Computation:
+    """(<weights@SERVER, examples@CLIENTS> -> statistics of each example@CLIENTS), for simulations.
+
+    The statistics are those of `COUNTS` that the model has, float32 [n, K], in the order of a client's examples; of a
+    confusion matrix its diagonal and its sums. They tell how a model answers each single example, so that nothing
+    across sites computes them.
+    """
+
+    @tff.tensorflow.computation(model.weights_type, model.examples_type)
+    def count(weights, examples):
+        with zero_initialisers():
+            keras_model = model.build()
+
+        def of_example(batch):
+            outputs = keras_model(features_of(batch), training=False)
+            return _counts(model.statistics(model.labels_of(batch), outputs))
+
+        scored = _for_batches(model, of_example)
+
+        def write(i, batch, done):
+            counted = scored(batch)
+            return collections.OrderedDict((name, array.write(i, counted[name])) for name, array in done.items())
+
+        @tf.function(autograph=False)
+        def run():
+            assign_weights(keras_model, weights)
+            number = tf.shape(examples[LABEL])[0]
+            arrays = collections.OrderedDict(
+                (name, tf.TensorArray(tf.float32, size=number, element_shape=tensor.shape))
+                for name, tensor in scored.structured_outputs.items()
+            )
+            done = over_batches(examples, 1, write, arrays)
+            return collections.OrderedDict((name, array.stack()) for name, array in done.items())
+
+        return run()
+
+    @tff.federated_computation(
+        tff.FederatedType(model.weights_type, tff.SERVER), tff.FederatedType(model.examples_type, tff.CLIENTS)
+    )
+    def example_statistics(weights, examples):
+        return tff.federated_map(count, (tff.federated_broadcast(weights), examples))
+
+    return example_statistics
+
+
+def _for_batches(model: LocalModel, function: Callable) -> Callable:
+    """Return the function of a batch of examples as a graph for batches of any size."""
+    specs = {name: tf.TensorSpec(spec.shape, spec.dtype) for name, spec in model.input_spec.items()}
+    return tf.function(function, autograph=False).get_concrete_function(specs)
+
+
+def _counts(statistics: Mapping[str, tf.Tensor]) -> collections.OrderedDict:
+    """Return those of `COUNTS` that a model's statistics have, or that follow from its confusion matrix."""
+    if "confusion" in statistics:
+        confusion = statistics["confusion"]
+        statistics = {
+            "true_positives": tf.linalg.diag_part(confusion),
+            "predicted": tf.reduce_sum(confusion, axis=0),
+            "actual": tf.reduce_sum(confusion, axis=1),
+        }
+    return collections.OrderedDict((name, statistics[name]) for name in COUNTS if name in statistics)

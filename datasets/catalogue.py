@@ -52,6 +52,7 @@ class DataSet:
         or an option says them.
       shipped: Whether its files come with this package, in the folder ``datasets/shipped``.
       strips: Whether its reader leaves out the blanks around a text.
+      restricted: Whether its texts are given only to those who agree not to pass them on.
       licence: What is known of its licence.
       citation: The paper.
       available_from: Where to get it.
@@ -70,6 +71,7 @@ class DataSet:
     pair_types: tuple[tuple[str, str], ...] = ()
     strips: bool = False
     shipped: bool = False
+    restricted: bool = False
     language: str = "English"
     licence: str
     citation: str

@@ -233,6 +233,7 @@ def export(
     huggingface: bool = False,
     adapter_only: bool = False,
     last: bool = False,
+    training_digests: bool | None = None,
     overwrite: bool = False,
     data: PathLike | None = None,
     trust: bool = False,
@@ -250,6 +251,7 @@ def export(
       huggingface: whether a folder of the encoder is written too, which `transformers` loads with PyTorch.
       adapter_only: whether the adapter alone is written, as safetensors; `adapter` in the run's folder by default.
       last: the weights of the last round, also where a round was chosen on dev.
+      training_digests: whether digests of the training texts are written; None: only of public data sets.
       overwrite: whether an older export of the run is replaced.
       trust: whether files that can run code are read, and a SavedModel is written that holds operations which
         `load_export` refuses without `trust`.
@@ -262,28 +264,19 @@ def export(
     from tff_re.sites.experiments import finished_builder
 
     target = None if out is None else Path(out)
+    forms = {"quantise": quantise, "tflite": tflite, "onnx": onnx, "huggingface": huggingface}
+    opened = {"last": last, "builder_of": finished_builder}
     if adapter_only:
         from tff_re.exporting.export_adapter import export_adapter
 
-        if formats != "both" or quantise or tflite or onnx or huggingface:
+        if formats != "both" or any(forms.values()) or training_digests:
             raise UserError(
-                "an adapter is written in one form; leave the format, quantise, tflite, onnx and huggingface out"
+                "an adapter is written in one form; leave the format, quantise, tflite, onnx, huggingface and "
+                "training-digests out"
             )
-        return export_adapter(Path(run), target, overwrite, where, runtime, last=last, builder_of=finished_builder)
-    return export_run(
-        Path(run),
-        target,
-        overwrite,
-        where,
-        runtime,
-        formats=formats,
-        quantise=quantise,
-        tflite=tflite,
-        onnx=onnx,
-        huggingface=huggingface,
-        last=last,
-        builder_of=finished_builder,
-    )
+        return export_adapter(Path(run), target, overwrite, where, runtime, **opened)
+    forms |= {"formats": formats, "training_digests": training_digests}
+    return export_run(Path(run), target, overwrite, where, runtime, **forms, **opened)
 
 
 def audit(

@@ -212,6 +212,7 @@ def _symptom_type(value: Any, fail: Fail) -> str:
     labels=LABELS,
     files={split: f"imcs_v2/IMCS-V2_{split}.json" for split in ("train", "dev", "test")},
     vocabulary="imcs_v2/symptom_norm.csv",
+    restricted=True,
     licence="for research, by application; no redistribution",
     citation="Chen et al., A benchmark for automatic medical consultation system, Bioinformatics 39(1), 2023",
     available_from="CBLUE benchmark of Tianchi, after registration; described at lemuria-wchen/imcs21-cblue on GitHub",

@@ -26,6 +26,7 @@ _PARTS = {"train": "training_entities", "dev": "development_entities", "test": "
     task="chemicals and genes or proteins in an abstract, or in its sentences",
     labels=("types",),
     files={split: f"chemprot_release/chemprot_{part}.tsv" for split, part in _PARTS.items()},
+    restricted=True,
     licence="for the task's participants, after registration",
     citation=CITATION,
     available_from="BioCreative VI, track 5; *_abstracts (test: *_gs) has to be next to each file of entities",

@@ -51,6 +51,7 @@ _ENTRY = {
     "labels": ("types",),
 }
 _IMCS = {
+    "restricted": True,
     "licence": "for research, by application; no redistribution",
     "citation": "Chen et al., A benchmark for automatic medical consultation system, Bioinformatics 39(1), 2023",
     "available_from": "CBLUE benchmark of Tianchi, after registration; see lemuria-wchen/imcs21-cblue on GitHub",

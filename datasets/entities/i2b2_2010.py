@@ -21,6 +21,7 @@ from datasets.relations.i2b2_2010 import TYPES, concept_span, lines_and_words, r
     task="problems, treatments and tests in a line of a clinical record",
     labels=("types",),
     files={split: f"i2b2_2010/{split}" for split in ("train", "test")},
+    restricted=True,
     licence="by agreement with n2c2; no redistribution",
     citation="Uzuner et al., 2010 i2b2/VA challenge on concepts, assertions, and relations, JAMIA 18, 2011",
     available_from="n2c2 at Harvard Medical School; a split is a folder with txt and concept, or the release's own",

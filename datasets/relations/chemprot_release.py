@@ -55,6 +55,7 @@ class ReleaseDocument:
     task="chemicals and proteins in a sentence of an abstract: as chemprot; with negatives the unrelated pairs too",
     labels=(*CLASSES, *(f"{classes}{_WITH_NEGATIVES}" for classes in CLASSES)),
     files={split: f"chemprot_release/chemprot_{part}.tsv" for split, part in _PARTS.items()},
+    restricted=True,
     licence="for the task's participants, after registration",
     citation=CITATION,
     available_from="BioCreative VI, track 5; *_abstracts and *_entities (test: *_gs) belong next to each file "

@@ -45,6 +45,7 @@ Position = tuple[int, int, int]
     task="problems, treatments and tests in a line of a clinical record: eight relations",
     labels=("positives", "with_negatives"),
     files={split: f"i2b2_2010/{split}" for split in ("train", "test")},
+    restricted=True,
     licence="by agreement with n2c2; no redistribution",
     citation="Uzuner et al., 2010 i2b2/VA challenge on concepts, assertions, and relations, JAMIA 18, 2011",
     available_from="n2c2 at Harvard Medical School; a split is a folder with txt, concept and rel, "

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import confusion_matrix, log_loss
 
-from computations.evaluation import build_evaluation
+from computations.evaluation import build_evaluation, build_example_statistics
 from tests.computations import toolbox
 from tests.computations.toolbox import client, examples, model_weights, start_weights
 
@@ -34,3 +34,22 @@ def test_statistics_of_each_client_are_scikit_learns(model, batch_size):
 def test_it_evaluates_the_weights_that_it_is_given(model):
     here, other = (statistics(model, 4, CLIENTS[:1], start_weights(seed=seed)) for seed in (5, 6))
     assert abs(other[0]["loss"] - here[0]["loss"]) > 0.1
+
+
+def test_statistics_of_each_example_say_its_label_and_its_prediction(model):
+    weights = model_weights(*start_weights())
+    counted = build_example_statistics(model)(weights, [client(x, y)["examples"] for x, y in CLIENTS])
+    sums = statistics(model, 256)
+    assert len(counted) == len(SIZES)
+    for (x, y), of_examples, of_client in zip(CLIENTS, counted, sums, strict=True):
+        predicted = (x @ start_weights()[0] + start_weights()[1]).argmax(axis=1)
+        one_hot = np.eye(3)
+        expected = {
+            "true_positives": one_hot[np.int32(y)] * (predicted == y)[:, None],
+            "predicted": one_hot[predicted],
+            "actual": one_hot[np.int32(y)],
+        }
+        assert set(of_examples) == set(expected)
+        for name, rows in expected.items():
+            np.testing.assert_array_equal(of_examples[name], rows.reshape(-1, 3), err_msg=name)
+        np.testing.assert_array_equal(of_examples["true_positives"].sum(axis=0), np.diag(of_client["confusion"]))

@@ -48,7 +48,8 @@ def run_of_bags(runtime, tmp_path_factory):
 
     `export_json` is the content of export.json, `evaluation` the server's of its dev and test examples.
     """
-    return _exported(runtime, trained(runtime, "mil_none"), tmp_path_factory.mktemp("bags") / "export", DataPaths())
+    run, folder = trained(runtime, "mil_none"), tmp_path_factory.mktemp("bags") / "export"
+    return _exported(runtime, run, folder, DataPaths(), training_digests=True)
 
 
 @pytest.fixture(scope="session")
@@ -68,7 +69,7 @@ def run_of_documents(runtime, tmp_path_factory):
     return _exported(runtime, run, folder / "export", data_paths)
 
 
-def _exported(runtime, run, folder, data_paths):
+def _exported(runtime, run, folder, data_paths, **how):
     recorded = []
 
     def recording(experiment):
@@ -77,7 +78,8 @@ def _exported(runtime, run, folder, data_paths):
     with pytest.MonkeyPatch.context() as patch:
         share_computations(patch, runtime)
         patch.setattr(exporting, "ServerEvaluator", recording)  # used by exports of mixed precision
-        export = exporting.export_run(run.folder, folder, False, data_paths, DEFAULT_RUNTIME, quantise="float16")
+        how = {"quantise": "float16", **how}
+        export = exporting.export_run(run.folder, folder, False, data_paths, DEFAULT_RUNTIME, **how)
     evaluation = recorded[0] if recorded else ServerEvaluator(run.experiment)(run.result.weights)
     export_json = json.loads((export / "export.json").read_text("utf-8"))
     return SimpleNamespace(**vars(run), export=export, export_json=export_json, evaluation=evaluation)

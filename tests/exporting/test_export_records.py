@@ -207,6 +207,7 @@ def test_what_is_written(made, kind):
     assert max(forms["model.keras"]["difference"], forms["saved_model"]["difference"]) <= tolerance
     assert 0 < forms["saved_model_float16"]["difference"] < 1e-2
     files = {"README.md", "labels.json", "encoding.json", "recipe.toml", "environment.json", "export.json"}
+    files |= {"training_digests.json"}
     assert {file.name for file in export.iterdir()} == {*files, *forms, "SHA256SUMS"}
     half = load_export(export, "saved_model_float16")
     if kind == "bags":
@@ -257,6 +258,12 @@ def test_predict_and_evaluate_bags(made, capsys, tmp_path):
     assert len(corpus.pairs) == 12
     typed = command(capsys, "evaluate", export, "--file", file)
     assert typed.code == 0 and "12 bags, 10 facts" in in_one_line(typed.out) and "p_at_100" in typed.out
+    test_pairs = made("bags").experiment.prepared.held_out.corpora["test"].bags
+    had = sum(pair not in test_pairs for pair in corpus.bags)
+    assert (
+        had > 0
+        and f"nyt10_test.txt: {had} of 12 examples were in the run's training or dev data ({had} by id" in typed.err
+    )
     chance = next(iter(load_export(export).score(file).trivial.items()))
     assert chance[0] == "ranking by chance" and chance[1]["auc"] == pytest.approx(10 / 24)
     # The run's own test bags, those of new pairs that dev does not have, are scored as the run scored them.
@@ -264,6 +271,7 @@ def test_predict_and_evaluate_bags(made, capsys, tmp_path):
     wanted = [line for line in nyt10_lines(range(9, 21)) if (line["h"]["id"], line["t"]["id"]) in test_bags]
     of_run = write_lines(tmp_path / "own.jsonl", wanted)
     typed = command(capsys, "evaluate", export, "--file", of_run)
+    assert typed.err == "", "no pair and no sentence of the test bags was trained or chosen on"
     assert f"{made('bags').evaluation.metrics['test/auc']:.4f}" in typed.out.split("auc")[1].split("\n")[0]
 
 
@@ -280,6 +288,12 @@ def test_predict_and_evaluate_documents(made, capsys):
     assert printed.code == 0 and "document" in printed.out
     typed = command(capsys, "evaluate", export, "--file", DOCUMENTS)
     assert typed.code == 0 and "12 documents, " in in_one_line(typed.out)
+    prepared = made("documents").experiment.prepared
+    assert [*prepared.trained_on()] == [*prepared.training, *prepared.held_out.corpora["dev"].samples]
+    known = {sample.document_id for sample in prepared.trained_on()}
+    seen = predictor.score(DOCUMENTS).seen
+    assert seen.by_id == sum(sample.document_id in known for sample in corpus.samples)
+    assert seen.run_examples == len(prepared.trained_on()) > 0
     (trivial,) = predictor.score(DOCUMENTS).trivial.values()
     facts = sum(len(pair.labels) for sample in corpus.samples for pair in sample.pairs)
     assert trivial["precision"] == pytest.approx(facts / len(rows))

@@ -19,10 +19,12 @@ from datasets.documents.scoring import NOTHING
 from datasets.errors import DataError
 from tests.bags_for_tests import train_table, trained
 from tests.documents_for_tests import HIDDEN
-from tests.upper_floors import command, consultations, refusal, share_computations, text_recipe, write_json
+from tests.exports_for_tests import assert_without
+from tests.upper_floors import SECRET, command, consultations, refusal, share_computations, text_recipe, write_json
 from tff_re.errors import UserError
 from tff_re.exporting.forms import HALF_TOLERANCE
 from tff_re.exporting.kinds.documents import threshold_in_words
+from tff_re.exporting.layout import TRAINING_DIGESTS_FILE
 from tff_re.exporting.prediction import load_export
 from tff_re.models.keras_files import save_keras
 from tff_re.pages.run_page import run_page
@@ -190,6 +192,39 @@ def test_of_own_files_nobody_says_the_catalogues_words(run_of_texts, capsys, tmp
     card, page = (tmp_path / "e" / "README.md").read_text("utf-8"), run_page(run_of_texts)
     assert all(f"- {key}: {value}\n" in card and value in page for key, value in not_stated.items())
     assert DATA_SETS["shipped"].title not in card + page
+
+
+def test_own_texts_have_digests_only_on_request(run_of_texts, capsys, tmp_path):
+    """They are not public, and whoever has a text could tell whether the run had it."""
+    assert command(capsys, "export", run_of_texts, "--out", tmp_path / "e").code == 0
+    assert not (tmp_path / "e" / TRAINING_DIGESTS_FILE).exists()
+    line = "- no digests of training texts in the files: the texts are not those of a public data set\n"
+    assert line in (tmp_path / "e" / "README.md").read_text("utf-8")
+    corpus = run_of_texts.parent / "corpus.json"
+    write_json(corpus, consultations())
+    typed = command(capsys, "evaluate", tmp_path / "e", "--file", corpus)
+    assert typed.code == 0 and "seen in training: not known" in typed.out and typed.err == ""
+
+    typed = command(capsys, "export", run_of_texts, "--out", tmp_path / "d", "--training-digests")
+    assert typed.code == 0, typed
+    assert "- training_digests.json holds digests of " in (tmp_path / "d" / "README.md").read_text("utf-8").replace(
+        "\\", ""
+    )
+    assert_without(tmp_path / "d", SECRET)
+    typed = command(capsys, "evaluate", tmp_path / "d", "--file", corpus)
+    assert typed.err.startswith(
+        "warning: corpus.json: 24 of 24 examples were in the run's training or dev data (24 by id"
+    )
+    # Other dialogues, of which one sentence is that of a training dialogue.
+    other = {f"x{name}": dialogue for name, dialogue in consultations(2).items()}
+    for dialogue in other.values():
+        for said in dialogue["dialogue"]:
+            said["sentence"] += "。"
+    other["xd0"]["dialogue"][1]["sentence"] = consultations()["d0"]["dialogue"][1]["sentence"]
+    typed = command(capsys, "evaluate", tmp_path / "d", "--file", write_json(tmp_path / "other.json", other))
+    assert typed.err.startswith(
+        "warning: other.json: 1 of 12 examples were in the run's training or dev data (0 by id, 1 b"
+    )
 
 
 def test_errors_about_the_copy_of_a_run_name_the_run(tmp_path):

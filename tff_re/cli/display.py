@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -17,6 +18,7 @@ from computations.privacy.options import rounded_up
 from tff_re.errors import UserError
 
 if TYPE_CHECKING:  # it imports TensorFlow, before which the limits of the shell are looked at
+    from tff_re.exporting.training_digests import Seen
     from tff_re.runs.training import RoundReport
 
 
@@ -65,6 +67,29 @@ def class_table(labels, measured, positive) -> Table:
     for label, *numbers, support in zip(labels, *measured, strict=True):
         table.add_row(label, *(f"{n:.4f}" for n in numbers), f"{support:.0f}")
     return table
+
+
+def say_seen(seen: Seen | None, name: str, *, table: bool = True) -> None:
+    """Say how many examples of a file the run of an export has seen, and warn on standard error if it has seen any.
+
+    Args:
+      seen: None: that is not known.
+      name: the file's.
+      table: whether to print a table too.
+    """
+    if table and seen is None:
+        say("seen in training: not known; the export has no digests of its training texts")
+    elif table:
+        rows = Table(title="examples that the run had for training or dev")
+        rows.add_column("compared by")
+        rows.add_column(f"of {seen.examples}", justify="right")
+        for what, number in (("id", seen.by_id), ("text", seen.by_text), ("id or text", seen.either)):
+            rows.add_row(what, "–" if number is None else str(number))
+        console.print(rows)
+        if seen.started_from_run:
+            say("the run started from another run's weights; whether that one had the examples is not known")
+    if seen is not None and (warning := seen.warning(name)) is not None:
+        click.echo(f"warning: {warning}", err=True)
 
 
 class RoundProgress:

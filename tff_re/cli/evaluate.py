@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import math
 from pathlib import Path
 
 import click
 
 from tff_re.cli import options
-from tff_re.cli.display import class_table, console, metrics_table, say, say_written
+from tff_re.cli.display import class_table, console, metrics_table, say, say_seen, say_written
 from tff_re.errors import UserError
 from tff_re.runtime import is_of_sites
 
@@ -23,12 +25,13 @@ from tff_re.runtime import is_of_sites
 @options.path_option("--file", help="Score an export on this file (also: --data FILE).")
 @click.option("--dataset", help="The data set whose format the file has [default: the run's].")
 @click.option("--label", help="The data set's label choice [default: the run's].")
+@click.option("--json", "as_json", is_flag=True, help="Print the scores of an export as one JSON object.")
 @options.last
 @options.path_option("--data", help=options.DATA_HELP)
 @options.trust
 @options.runtime
 @click.option("--sites", metavar="A,B,C", help="The sites of the run, for the runtimes sites and flower.")
-def evaluate(run, split, file, dataset, label, last, data, trust, runtime, sites):
+def evaluate(run, split, file, dataset, label, as_json, last, data, trust, runtime, sites):
     """Evaluate the newest checkpoint of RUN (a folder that `train` wrote) on every client or on what its server holds,
     or EXPORT on a file. Where a round was chosen on dev, that round's weights are evaluated. Clients at sites are asked
     with --runtime."""
@@ -44,8 +47,10 @@ def evaluate(run, split, file, dataset, label, last, data, trust, runtime, sites
             raise UserError(f"{run}: is an export, which holds one round; leave --last out")
         if sites or is_of_sites(runtime):
             raise UserError(f"{run}: is an export, which a site evaluates by itself; leave --sites and --runtime out")
-        _show_score(api.score(run, file, dataset=dataset, label=label, trust=trust), file)
+        _show_score(api.score(run, file, dataset=dataset, label=label, trust=trust), file, as_json)
         return
+    if as_json:
+        raise UserError(f"{run}: --json is for exports, and this holds no export.json; leave it out")
     for option, value in (("file", file), ("dataset", dataset), ("label", label)):
         if value is not None:
             raise UserError(f"{run}: --{option} is for exports, and this holds no export.json; leave it out")
@@ -108,9 +113,20 @@ def _evaluate_run(run: Path, split: str, run_opened, asks_sites: bool) -> None:
         say_written(pictures)
 
 
-def _show_score(result, file: Path) -> None:
+def _show_score(result, file: Path, as_json: bool) -> None:
+    if as_json:
+        trivial = {
+            row: {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+            for row, metrics in (result.trivial or {}).items()
+        }
+        seen = None if result.seen is None else result.seen.facts()
+        whole = {"file": file.name, **result.facts(), "trivial": trivial, "notes": result.notes, "seen": seen}
+        click.echo(json.dumps(whole, ensure_ascii=False))
+        say_seen(result.seen, file.name, table=False)
+        return
     console.print(metrics_table(result.title(file.name), result.metrics, result.trivial))
     if result.per_class is not None:
         console.print(class_table(result.labels, result.per_class, result.positive_labels))
     for note in result.notes:
         say(note)
+    say_seen(result.seen, file.name)

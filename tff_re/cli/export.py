@@ -27,6 +27,12 @@ from tff_re.cli.display import say
 @click.option("--onnx", is_flag=True, help="Write model.onnx too: encoded inputs, the tokenizer next to it.")
 @click.option("--huggingface", is_flag=True, help="Write a folder of the encoder too that transformers loads.")
 @click.option("--adapter-only", is_flag=True, help="Write only the adapter, as safetensors [default: RUN/adapter].")
+@click.option(
+    "--training-digests/--no-training-digests",
+    default=None,
+    help="Write digests of the training and dev texts, by which `evaluate` says which examples of a file were seen "
+    "[default: only of public data sets].",
+)
 @options.last
 @options.data
 @options.trust

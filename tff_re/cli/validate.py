@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from tff_re.cli import options
-from tff_re.cli.display import console, metrics_table, say, say_written
+from tff_re.cli.display import console, metrics_table, say, say_seen, say_written
 from tff_re.errors import UserError
 
 
@@ -57,6 +57,7 @@ def validate(export, file, key, make_key, name, out, dataset, label, no_classes)
     console.print(metrics_table(score.title(file.name), score.metrics, score.trivial))
     for note in score.notes:
         say(note)
+    say_seen(score.seen, file.name)
     say_written([out])
 
 

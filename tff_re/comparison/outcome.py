@@ -31,6 +31,7 @@ from tff_re.runs.resuming import is_as_it_was
 from tff_re.runs.run import train_run
 from tff_re.runs.training import RoundReport
 from tff_re.runtime import DEFAULT_RUNTIME, open_runtime, require_runtime
+from tff_re.tasks.measured_units import MeasuredUnits
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Outcome:
       tuned: the setting that a sweep chose for it, and of how many; None: there was no sweep.
       test_examples: that it was tested on; None: the run does not say.
       commit, processor: of the code and of the machine that ran it; '' where the run does not say.
-      test_units: the counts of each test document, of the run's weights; None: the run did not keep them.
+      test_units: what the run's weights measured on each test unit; None: the run did not keep it.
       of_run: metrics that the run has once, not by round: `personal/accuracy`, … after fine-tuning at the clients.
     """
 
@@ -70,7 +71,7 @@ class Outcome:
     stopped: str | None = None
     tuned: Tuned | None = None
     of_run: dict[str, float] = field(default_factory=dict)
-    test_units: np.ndarray | None = field(default=None, repr=False)
+    test_units: MeasuredUnits | None = field(default=None, repr=False)
     test_examples: int | None = None
     commit: str = ""
     processor: str = ""
@@ -154,7 +155,7 @@ def compare(
             on_start(title, recipe.seed, recipe.training.rounds)
             outcome = _finished(recipe, folder, builder) if resume else None
             if outcome is None:
-                again = {"resume": resume and folder.recipe.exists(), "details": False}
+                again = {"resume": resume and folder.recipe.exists(), "details": False, "units": on_built is check}
                 ways = {"builder": builder, "runtime": runtime, "on_start": on_built, "on_round": on_round}
                 train_run(recipe, folder.path, **ways, **again)
                 return _outcome(recipe, folder, read_history(folder), builder)

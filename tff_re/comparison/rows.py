@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from tff_re.comparison.statistics import Difference, MetricSummary
 from tff_re.comparison.verdicts import Contrast, judge_all
+from tff_re.tasks.measured_units import MeasuredUnits
 
 Role = Literal["federated", "local", "pooled", "trivial", "oracle"]
 
@@ -39,7 +40,7 @@ class ComparisonRow:
       notes: What has to be said of its runs, see `Recipe.notes`.
       privacy: What its runs guarantee; None: nothing.
       tried: Settings of the method that were tried.
-      test_units: Seed to the counts of each test unit; empty: the runs did not keep them.
+      test_units: Seed to what was measured on each test unit; empty: the runs did not keep it.
     """
 
     algorithm: str
@@ -55,7 +56,7 @@ class ComparisonRow:
     notes: tuple[str, ...] = ()
     privacy: Guarantee | None = None
     tried: str = ""
-    test_units: dict[int, Any] = field(default_factory=dict, repr=False)
+    test_units: dict[int, MeasuredUnits] = field(default_factory=dict, repr=False)
 
     @property
     def kind(self) -> str:

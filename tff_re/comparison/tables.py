@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from computations.privacy.options import rounded_up
 from datasets.files import csv_text, write_atomically
-from tff_re.comparison.resampling import METRICS, difference_interval, paired
+from tff_re.comparison.resampling import difference_interval, paired
 from tff_re.comparison.rows import ComparisonRow, Judged, Table, judge, judge_gains
 from tff_re.comparison.statistics import BOOTSTRAP_FROM, LEVEL, POWER, Difference, MetricSummary, mean_std
 from tff_re.comparison.sweep import BEYOND
@@ -251,14 +251,15 @@ def _sampled_intervals(name: str, table: Table, which: str) -> list[tuple[float,
 
 
 def _is_sampled(row: ComparisonRow, name: str, table: Table, which: str) -> bool:
-    """Whether a row has an interval that includes the test sample: both runs stored counts of test units.
+    """Whether a row has an interval that includes the test sample: both runs stored what they measured on test units.
 
-    The counts are of the chosen round, so that only its values have one.
+    That is of the chosen round, or of the last round where the table compares final values.
     """
     base = table.base
-    if base is None or row is base or name not in METRICS or which != "best":
+    if base is None or row is base:
         return False
-    return bool(paired(row.test_units, base.test_units))
+    pairs = paired(row.test_units, base.test_units, name)
+    return bool(pairs) and all(units.chosen == (which == "best") for _, *both in pairs for units in both)
 
 
 def _p_value(p: float | None) -> str:
@@ -364,7 +365,7 @@ def table_note(table: Table, *, bootstrap: bool = True) -> str:
             if bootstrap and max(seeds, default=0) >= BOOTSTRAP_FROM:
                 parts.append(f"Bootstrap: the same {_LEVEL} interval by bootstrap over the seeds (BCa).")
             if any(_is_sampled(row, name, table, compared_values(rows, name)[0]) for name in metrics for row in rows):
-                parts.append(f"{TEST_SAMPLE}: bootstrap over the seeds and the test documents, the same for all rows.")
+                parts.append(_sample_note(table))
     said: dict[tuple[str, ...], list[str]] = {}
     for row in rows:
         if row.notes:
@@ -375,6 +376,15 @@ def table_note(table: Table, *, bootstrap: bool = True) -> str:
     parts.append(f"kB: thousands of bytes per client and round, uncompressed{exception}.")
     parts += [f"{', '.join(algorithms)}: {'; '.join(notes)}." for notes, algorithms in said.items()]
     return " ".join(parts)
+
+
+def _sample_note(table: Table) -> str:
+    """What was drawn for the intervals that include the test sample."""
+    units = [units for row in table.rows for units in row.test_units.values()]
+    bags = any(of_run.kind == "rankings" for of_run in units)
+    last = "" if all(of_run.chosen for of_run in units) else "; of the last round's weights, not of the mean of rounds"
+    what = "bags" if bags else "documents (single examples where no document is known)"
+    return f"{TEST_SAMPLE}: bootstrap over the seeds and the test {what}, the same for all rows{last}."
 
 
 def _room_note(table: Table) -> str:

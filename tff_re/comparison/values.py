@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tff_re.comparison.outcome import Outcome
     from tff_re.comparison.resampling import Units
     from tff_re.comparison.suite import ClaimOptions, Entry, Suite
+    from tff_re.tasks.measured_units import MeasuredUnits
 
 VALUES, FACTS, FORMAT = "values.csv", "values.json", 1
 
@@ -132,14 +133,20 @@ def _references(
                 break
 
 
-def collect_units(suite: Suite, outcomes: Mapping[str, Mapping[int, Outcome]]) -> dict[tuple[str, str, int], Any]:
-    """(group, entry, seed) -> the counts of each test unit, of the runs that kept them."""
+def collect_units(
+    suite: Suite, outcomes: Mapping[str, Mapping[int, Outcome]]
+) -> dict[tuple[str, str, int], MeasuredUnits]:
+    """(group, entry, seed) -> what was measured on each test unit, of the runs that kept it.
+
+    Only of runs whose weights are those that the tables compare: of the round that the suite's metric chose, or of the
+    last round where the suite chooses none.
+    """
     return {
         (group, entry.title, seed): outcome.test_units
         for group, entries in suite.groups().items()
         for entry in entries
         for seed, outcome in outcomes[entry.name].items()
-        if outcome.test_units is not None
+        if outcome.test_units is not None and outcome.chosen.get("by") == suite.choose_by
     }
 
 
@@ -244,10 +251,10 @@ def tables_of(values: Sequence[Value], facts: Mapping[str, Any], units: Units | 
     tables = []
     for group, by_entry in rows.items():
         made = [_row(of_entry, entries.get((group, name)), facts) for name, of_entry in by_entry.items()]
-        for (of_group, name, seed), counts in (units or {}).items():
+        for (of_group, name, seed), measured in (units or {}).items():
             for row in made if of_group == group else ():
                 if row.algorithm == name:
-                    row.test_units[seed] = counts
+                    row.test_units[seed] = measured
         trained = [name for name in by_entry if (group, name) in entries]
         gains = (
             PublishedGain(*(gain[key] for key in PublishedGain._fields))

@@ -45,6 +45,11 @@ def check_digests(folder: Path, names: Sequence[str]) -> None:
                 raise _error(folder / file, f"was changed after the export: its digest differs from {DIGESTS_FILE}")
 
 
+def is_listed(folder: Path, name: str) -> bool:
+    """Whether SHA256SUMS names a file. Raises DataError if it is missing or damaged."""
+    return name in _read(folder / DIGESTS_FILE)
+
+
 def digest_of_export(folder: Path) -> str:
     """One digest for a whole export, SHA-256 of its SHA256SUMS: `sha256sum EXPORT/SHA256SUMS` gives it too.
 

@@ -16,6 +16,8 @@ from tff_re.errors import UserError
 from tff_re.exporting.export_model import export_model, in_float32
 from tff_re.exporting.kind import Kind
 from tff_re.exporting.kinds import kind_of
+from tff_re.exporting.layout import TRAINING_DIGESTS_FILE
+from tff_re.exporting.training_digests import TrainingDigests, digests_for_export
 from tff_re.recipes.reading import Recipe, tomllib
 from tff_re.recipes.structuring import to_table
 from tff_re.runs.data_source import data_source
@@ -28,7 +30,7 @@ from tff_re.runs.finished import BuilderOf, may_be_written, open_run
 from tff_re.runs.folder import RunFolder, environment, permissions
 from tff_re.runs.randomness import FILE
 from tff_re.runs.reading import read_history
-from tff_re.runs.warm_start import WarmStart, stored
+from tff_re.runs.warm_start import stored
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.held_out import DEV, TEST
 
@@ -52,6 +54,7 @@ def export_run(
     onnx: bool = False,
     huggingface: bool = False,
     last: bool = False,
+    training_digests: bool | None = None,
     builder_of: BuilderOf | None = None,
 ) -> Path:
     """Exports the newest checkpoint of a run and returns the folder.
@@ -62,7 +65,8 @@ def export_run(
 
     A run's folder that may not be written is read through a copy; `out` has to lie elsewhere then. What is exported
     computes in float32, and is checked on the run's test examples; `formats`, `quantise`, `tflite`,
-    `onnx` and `huggingface` are `export_model`'s, `builder_of` is `open_run`'s.
+    `onnx` and `huggingface` are `export_model`'s, `training_digests` is `asked` of `digests_for_export`, `builder_of`
+    is `open_run`'s.
     """
     if out is None and not may_be_written(path):
         raise UserError(f"{path}: cannot be written; give --out another folder")
@@ -72,7 +76,11 @@ def export_run(
         if options is not recipe.model.options:
             exported = run.builder.with_model_options(run.experiment, options)
         history, start = read_history(run.folder), stored(run.folder)
-        details = _details(run.experiment, history, run.round, run.weights, exported, start)
+        private = guarantee_of(run.experiment, history, start)  # of all rounds: which is exported may depend on others
+        how = {"private": private is not None, "started_from_run": start is not None}
+        digests, statement = digests_for_export(run.experiment, training_digests, **how)
+        details = _details(run.experiment, history, run.round, run.weights, exported, private)
+        details["privacy"].append(statement)
         details["chosen"] = "the last round" if run.choice is None else run.choice.statement
         with permissions(run.folder.usual_mask):  # an export is made to be given away
             return export_model(
@@ -85,7 +93,7 @@ def export_run(
                 encoding=prepared.encoding,
                 details=_without_folders(details),
                 probes=prepared.samples("test"),
-                files=_files(recipe, run.folder),
+                files=_files(recipe, run.folder) | _digests_file(digests),
                 formats=formats,
                 quantise=quantise,
                 tflite=tflite,
@@ -102,7 +110,7 @@ def _details(
     round_num: int,
     weights: Any,
     exported: Experiment,
-    start: WarmStart | None = None,
+    private: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """The `details` of `export_model`.
 
@@ -112,7 +120,7 @@ def _details(
       round_num: the round whose weights are exported.
       weights: these.
       exported: the experiment in the precision that the exported model computes in; may be the run's own.
-      start: what the run started from.
+      private: what the run guarantees, see `guarantee_of`.
     """
     recipe, prepared = experiment.recipe, experiment.prepared
     dataset = getattr(recipe.task.options, "dataset", None)
@@ -120,7 +128,6 @@ def _details(
         dataset = None
     kind = kind_of(prepared.exported_inputs(experiment.algorithm)) or Kind()
     measured = {} if exported is experiment else _by_split(_measured(exported, weights))
-    private = guarantee_of(experiment, history, start)  # of all rounds: which is exported may depend on the others
     return {
         "run": hashlib.sha256(recipe.to_toml().encode()).hexdigest()[:16],
         "recipe": recipe.name,
@@ -149,6 +156,10 @@ def _files(recipe: Recipe, folder: RunFolder) -> dict[str, str]:
     table = _without_folders(tomllib.loads(recipe.to_toml()))
     note = "# As it was run, with the names of files and folders alone.\n"
     return {"recipe.toml": note + tomli_w.dumps(table), "environment.json": versions}
+
+
+def _digests_file(digests: TrainingDigests | None) -> dict[str, str]:
+    return {} if digests is None else {TRAINING_DIGESTS_FILE: digests.to_json()}
 
 
 def _without_folders(value: Any) -> Any:

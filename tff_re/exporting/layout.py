@@ -8,6 +8,7 @@ FORMAT_VERSION = 2
 
 DESCRIPTION_FILE, LABELS_FILE, ENCODING_FILE = "export.json", "labels.json", "encoding.json"
 CARD_FILE = "README.md"
+TRAINING_DIGESTS_FILE = "training_digests.json"
 KERAS_FILE, TFLITE_FILE, ONNX_FILE = "model.keras", "model.tflite", "model.onnx"
 SAVED_MODEL_FOLDER, FLOAT16_FOLDER = "saved_model", "saved_model_float16"
 HUGGINGFACE_FOLDER = "huggingface"

@@ -30,6 +30,7 @@ from tff_re.exporting.predictors import ExportedModel, PredictionError
 
 if TYPE_CHECKING:
     from tff_re.exporting.kind import Kind
+    from tff_re.exporting.training_digests import TrainingDigests
 
 FORMS = (SAVED_MODEL_FOLDER, FLOAT16_FOLDER)
 """The forms of an export that a predictor can use."""
@@ -67,7 +68,15 @@ def _load(folder: Path, form: str, trust: bool) -> ExportedModel:
     signature = _signature(folder / form, kind, description["input"])
     names = kind.signature_inputs(description)
     function = _function(signature, folder / form, names, kind.outputs, description["classes"])
-    return kind.predictor(function, looked_at.labels, looked_at.encoding, description)
+    predictor = kind.predictor(function, looked_at.labels, looked_at.encoding, description)
+    predictor.training_digests = functools.partial(_training_digests, folder, trust)
+    return predictor
+
+
+def _training_digests(folder: Path, trust: bool) -> TrainingDigests | None:
+    from tff_re.exporting.training_digests import read_training_digests
+
+    return read_training_digests(folder, trust)
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,15 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
 from datasets.catalogue import DATA_SETS, find_data_set
 from tff_re.errors import UserError
+
+if TYPE_CHECKING:
+    from tff_re.exporting.training_digests import Seen, TrainingDigests
 
 T = TypeVar("T")
 
@@ -56,6 +59,7 @@ class Score:
       per_class: (precision, recall, F1, samples or gold entities) of each of `labels`, [K] each.
       notes: what a reader of the numbers should know.
       counts: numbers of examples and facts, which add up over files.
+      seen: how many examples the run trained on or chose its round by; None: the export has no digests of these.
     """
 
     size: str
@@ -68,6 +72,7 @@ class Score:
     per_class: tuple[np.ndarray, ...] | None = field(default=None, repr=False)
     notes: tuple[str, ...] = ()
     counts: dict[str, int] = field(default_factory=dict, repr=False)
+    seen: Seen | None = None
 
     def title(self, name: str) -> str:
         """What was scored, in words.
@@ -108,6 +113,7 @@ class ExportedModel:
       takes_files: whether it takes files of a data set (`predict_file`) in place of texts.
       kind: what it takes, `input.kind` of export.json.
       dataset: the data set of the run; None where the run made its examples up.
+      training_digests: reads the digests of the run's examples, see `read_training_digests`.
     """
 
     takes: ClassVar[str]
@@ -119,6 +125,7 @@ class ExportedModel:
         self.labels, self.encoding, self.description = tuple(labels), encoding, description
         self._function, self._details = function, description.get("details") or {}
         self.kind, self.dataset = description["input"]["kind"], self._details.get("dataset")
+        self.training_digests: Callable[[], TrainingDigests | None] = lambda: None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.description.get('model')}, {len(self.labels)} classes)"
@@ -158,6 +165,11 @@ class ExportedModel:
     def _score(self, file: Path, dataset: str, label: str | None) -> Score:
         """`score` of a file of the kind's own data sets."""
         raise NotImplementedError
+
+    def _seen(self, corpus: Any) -> Seen | None:
+        """How many examples of a corpus the run has seen, or None if that is not known."""
+        digests = self.training_digests()
+        return None if digests is None else digests.seen(corpus.samples)
 
     def _named(self, row: np.ndarray) -> dict[str, float]:
         """Label -> probability."""
@@ -246,8 +258,8 @@ class Predictor(ExportedModel):
         metrics = classification_metrics({"examples": len(gold), "loss": loss, "confusion": confusion}, positive)
         trivial = trivial_metrics(confusion.sum(axis=1), positive)
         size, classes = f"{len(gold)} samples", per_class(confusion)
-        counts = {"examples": len(gold)}
-        return Score(size, metrics, len(gold), confusion, trivial, self.labels, positive, classes, counts=counts)
+        rest = {"counts": {"examples": len(gold)}, "seen": self._seen(corpus)}
+        return Score(size, metrics, len(gold), confusion, trivial, self.labels, positive, classes, **rest)
 
     def _read(self, text: Any) -> Any:
         """The model's input for a text, or the error.

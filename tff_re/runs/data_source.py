@@ -24,9 +24,7 @@ def data_source(experiment: Experiment) -> dict[str, str]:
     about = DATA_SETS.get(dataset)  # None: the task makes its examples up
     if about is None and stated is None:
         return {"data set": recipe.task.name}
-    at_sites = bool(experiment.prepared.sites)
-    named = any(recipe.task.get(key) is not None for key in _FILES)
-    if stated is None and about.files and not at_sites and not named:
+    if _of_catalogue(experiment):
         return {
             "data set": f"{about.title}: {about.task}",
             "language": about.language,
@@ -40,3 +38,18 @@ def data_source(experiment: Experiment) -> dict[str, str]:
         "contact": stated.contact or NOT_STATED,
         **({} if about is None else {"read in the form of": dataset}),
     }
+
+
+def has_public_texts(experiment: Experiment) -> bool:
+    """Whether anybody may have the examples: the catalogue's own files, without restrictions, or made-up ones."""
+    about = DATA_SETS.get(experiment.recipe.task.get("dataset"))
+    if about is None:
+        return experiment.recipe.data is None and not experiment.prepared.sites
+    return _of_catalogue(experiment) and not about.restricted
+
+
+def _of_catalogue(experiment: Experiment) -> bool:
+    """Whether the examples are from the catalogue's own files of the recipe's data set."""
+    recipe, at_sites = experiment.recipe, bool(experiment.prepared.sites)
+    about, named = DATA_SETS.get(recipe.task.get("dataset")), any(recipe.task.get(key) is not None for key in _FILES)
+    return about is not None and bool(about.files) and recipe.data is None and not named and not at_sites

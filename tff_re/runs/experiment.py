@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from computations import algorithms
 from computations import federated as tff
-from computations.evaluation import build_evaluation
+from computations.evaluation import build_evaluation, build_example_statistics
 from computations.federated_algorithm import FederatedAlgorithm
 from computations.local_model import LocalModel
 from computations.traffic import Traffic, round_traffic
@@ -61,6 +61,7 @@ class Experiment:
     _evaluation: Callable[[], tff.Computation]
     _traffic: Callable[[], Traffic]
     scoring: tff.Computation | None = None
+    _example_statistics: Callable[[], tff.Computation] | None = None
 
     def __repr__(self) -> str:
         recipe, clients = self.recipe, len(self.prepared.examples.clients)
@@ -77,6 +78,11 @@ class Experiment:
     def evaluation(self) -> tff.Computation:
         """The federated evaluation (see `build_evaluation`), compiled at its first use."""
         return self._evaluation()
+
+    @property
+    def example_statistics(self) -> tff.Computation:
+        """The counts of single examples (see `build_example_statistics`), compiled at its first use."""
+        return self._example_statistics()
 
     @property
     def traffic(self) -> Traffic:
@@ -149,7 +155,7 @@ class ExperimentBuilder:
         return Experiment(recipe, prepared, model, algorithm, per_round, features, *computations)
 
     def _build(self, setting: Setting, options, features: tuple[Feature, ...]) -> tuple:
-        """(algorithm, its evaluation, its traffic, its scoring), which experiments of equal keys share."""
+        """(algorithm, its evaluation, traffic, scoring and statistics), which experiments of equal keys share."""
         recipe, prepared, model = setting.recipe, setting.prepared, setting.model
         of_clients = () if recipe.client_model is None else (client_model(recipe, prepared),)
         with naming_algorithm(recipe), privacy.refusals(recipe):
@@ -158,10 +164,12 @@ class ExperimentBuilder:
             algorithm = feature.change_algorithm(algorithm)
         evaluation = functools.cache(lambda: build_evaluation(model))
         evaluation = self._computations.setdefault((recipe.model, setting.sizes), evaluation)
+        single = functools.cache(lambda: build_example_statistics(model))
+        single = self._computations.setdefault((build_example_statistics, recipe.model, setting.sizes), single)
         scoring = None if prepared.held_out is None else prepared.held_out.scoring(algorithm)
         nothing = baseline.sends_nothing(recipe)  # the metrics' bytes would be all
         traffic = functools.cache(lambda: Traffic(0, 0) if nothing else round_traffic(algorithm.next))
-        return algorithm, evaluation, traffic, scoring
+        return algorithm, evaluation, traffic, scoring, single
 
     def with_model_options(self, experiment: Experiment, options) -> Experiment:
         """An experiment of this builder whose model has the same weights with other options, such as its precision.
@@ -181,6 +189,7 @@ class ExperimentBuilder:
             algorithm=algorithm,
             scoring=None if prepared.held_out is None else prepared.held_out.scoring(algorithm),
             _evaluation=functools.cache(lambda: build_evaluation(model)),
+            _example_statistics=functools.cache(lambda: build_example_statistics(model)),
         )
 
     def _changed(self, recipe: Recipe, prepared: Prepared, features: tuple[Feature, ...]) -> Prepared:

@@ -91,7 +91,7 @@ FILES = (
     "client_states.csv",  # of algorithms whose client states are recorded
     "answers.csv",  # of runs in which clients may be lost
     "precision_recall.csv",  # of tasks that rank
-    "test_units.npz",  # of documents at the server: the counts of each one
+    "test_units.npz",  # what was measured on each test unit
     "diverged.txt",  # of a sweep's runs whose values became NaN
     "spent.json",  # of private runs with noise from the system's randomness
     *("summary.json", "digests.json", "tensorboard", "checkpoints", "plots", "model.keras", "export"),

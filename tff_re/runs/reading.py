@@ -16,6 +16,7 @@ import numpy as np
 from tff_re.errors import UserError
 from tff_re.report.precision_recall import COLUMNS, Points
 from tff_re.runs.folder import RunFolder
+from tff_re.tasks.measured_units import MeasuredUnits
 
 ANSWER_COLUMNS = ["round", "attempt", "client", "outcome"]
 STATE_COLUMNS = ["round", "client", "name"]
@@ -214,8 +215,8 @@ def read_precision_recall(path: Path) -> Points | None:
         raise UserError(f"{path}: is not a precision-recall curve; remove it, then continue with --resume") from None
 
 
-def read_test_units(path: Path) -> np.ndarray | None:
-    """The counts of a run's test units in test_units.npz, or None without the file, as in folders of older runs.
+def read_test_units(path: Path) -> MeasuredUnits | None:
+    """What a run measured on its test units, or None without test_units.npz, as in folders of older runs.
 
     Raises:
       UserError: it is damaged.
@@ -224,6 +225,6 @@ def read_test_units(path: Path) -> np.ndarray | None:
         return None
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            return arrays["counts"]
-    except (ValueError, KeyError, OSError, zipfile.BadZipFile):
+            return MeasuredUnits.from_arrays(arrays)
+    except (ValueError, KeyError, TypeError, OSError, zipfile.BadZipFile):
         raise UserError(f"{path}: is damaged; put it back") from None

@@ -5,7 +5,6 @@ The results: summary.json, CSV files of its last evaluation, plots and model.ker
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from computations.local_model import LABEL, assign_weights
-from datasets.files import csv_text, replace_file
+from datasets.files import csv_text
 from tff_re import models
 from tff_re.models.inputs import trained_in_parts
 from tff_re.models.keras_files import forget_layer_names, save_keras
@@ -74,11 +73,6 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
         points = experiment.prepared.held_out.points(result.server_evaluation.scores)
         if points is not None:
             write_precision_recall(folder.precision_recall, points)
-        evaluated = result.server_evaluation
-        threshold = evaluated.metrics.get("dev/threshold", experiment.model.threshold)
-        units = experiment.prepared.held_out.test_units(evaluated.scores, threshold)
-        if units is not None:
-            _write_units(folder, units)
     _write_clients(experiment, folder, result)
     if result.test is not None:
         labels, confusion = experiment.prepared.measured_names, result.test.confusion
@@ -90,12 +84,6 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
             counts = [[label, *row] for label, row in zip(labels, confusion.tolist(), strict=True)]
             write_text(folder.confusion, csv_text([["class", *labels], *counts]))
     write_digests(folder)
-
-
-def _write_units(folder: RunFolder, counts: np.ndarray) -> None:
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, counts=counts)
-    replace_file(folder.test_units, buffer.getvalue())
 
 
 def _test_examples(prepared: Prepared) -> int | None:

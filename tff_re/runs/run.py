@@ -21,12 +21,13 @@ from tff_re.runs.features.guarantee import guarantee_of
 from tff_re.runs.features.privacy import require_budget
 from tff_re.runs.finished import BuilderOf, open_run
 from tff_re.runs.folder import RunFolder, writing
+from tff_re.runs.measured_units import write_test_units
 from tff_re.runs.randomness import seed_of
 from tff_re.runs.reading import read_history
 from tff_re.runs.results import write_details, write_results
 from tff_re.runs.resuming import notice
 from tff_re.runs.setup import Setup, Simulation
-from tff_re.runs.training import Result, RoundReport, participation, train
+from tff_re.runs.training import Result, RoundReport, participation, restarting, train
 from tff_re.runs.warm_start import WarmStart, stored
 from tff_re.runtime import DEFAULT_RUNTIME, Runtime
 from tff_re.tasks.data_paths import DataPaths
@@ -114,6 +115,7 @@ def run_in(
     on_round: Callable[[RoundReport], None] = lambda report: None,
     on_line: Callable[[str], None] = lambda line: None,
     details: bool = True,
+    units: bool = False,
 ) -> tuple[Experiment, Result]:
     """Trains a recipe into a folder.
 
@@ -128,6 +130,7 @@ def run_in(
       on_round: called after every round.
       on_line: called with a line for the user, such as which round a run is resumed after.
       details: whether plots and the Keras model are written too.
+      units: whether a simulation measures each unit of the clients' test examples too, for a comparison.
 
     Raises:
       UserError, DataError: the recipe cannot run, the data are missing or malformed, or the folder is in use.
@@ -165,6 +168,8 @@ def run_in(
             history = read_history(folder)
             if (private := guarantee_of(experiment, history, start)) is not None:
                 result = dataclasses.replace(result, privacy={**private, "stopped": result.stopped})
+            measured = restarting(runtime) if units and not experiment.prepared.sites else None
+            write_test_units(experiment, folder, result, measured)
             write_results(experiment, folder, result, history)
             if details:
                 write_details(experiment, folder, result, history)

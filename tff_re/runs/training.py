@@ -131,7 +131,7 @@ class Training:
 
     def __init__(self, experiment: Experiment, folder: RunFolder, runtime: Runtime, records: Records, seed):
         self.experiment, self.folder, self.runtime, self.records, self.seed = experiment, folder, runtime, records, seed
-        self.call = _restarting(runtime)
+        self.call = restarting(runtime)
         self.ids, examples = arranged(experiment, "train")
         self._clients = [OrderedDict(examples=arrays, seed=None) for arrays in examples]
         if (attack := experiment.feature(Attack)) is not None:
@@ -415,7 +415,7 @@ def flat_metrics(metrics) -> dict[str, float]:
     return flat
 
 
-def _restarting(runtime: Runtime) -> Callable:
+def restarting(runtime: Runtime) -> Callable:
     """Calls a computation and repeats the call if the worker died, after starting it again."""
 
     def call(computation, *arguments):

@@ -30,7 +30,7 @@ from tff_re.models.inputs import (
     unread_specs,
 )
 from tff_re.tasks.data_paths import DataPaths
-from tff_re.tasks.held_out import HeldOut
+from tff_re.tasks.held_out import DEV, HeldOut
 from tff_re.tasks.sizes import require_room_for_outputs, require_samples_for_clients
 
 if TYPE_CHECKING:  # a recipe's keys are checked without these
@@ -167,10 +167,37 @@ class Prepared:
         """
         if self.held_out is not None and split in self.held_out.corpora:
             return list(self.held_out.corpora[split].samples)
+        return self._at_clients(split)
+
+    def _at_clients(self, split: str) -> list:
         if self.partition is None or not self.corpora:
             return []
         sample_of = {sample.sample_id: sample for corpus in self.corpora for sample in corpus.samples}
         return [sample_of[i] for client in self.partition.clients.values() for i in getattr(client, split)]
+
+    def trained_on(self) -> list:
+        """The training samples of clients and server, and the server's dev samples.
+
+        Clients' dev samples are among their training samples. Empty if nothing was read here, as of clients at sites.
+        """
+        if self.sites:
+            return []
+        dev = None if self.held_out is None else self.held_out.corpora.get(DEV)
+        server = set() if self.partition is None else set(self.partition.server)
+        of_server = [s for corpus in self.corpora for s in corpus.samples if s.sample_id in server]
+        return [*self._at_clients("train"), *of_server, *(() if dev is None else dev.samples)]
+
+    def test_unit_keys(self) -> dict[str, list[str]]:
+        """Client id -> the unit of each of its test examples: the document, dialogue or patient's record that it is of.
+
+        An example that is of none is a unit by itself.
+        """
+        clients = {client.client_id: len(client.test["y"]) for client in self.examples.clients}
+        if self.partition is None or not self.corpora:
+            return {client: [f"{client}/{number}" for number in range(count)] for client, count in clients.items()}
+        unit_of = {s.sample_id: getattr(s, "group_id", s.document_id) for c in self.corpora for s in c.samples}
+        held = self.partition.clients
+        return {client: [unit_of[i] for i in held[client].test] if n else [] for client, n in clients.items()}
 
     def with_groups(self) -> Prepared:
         """These data with the array `group` for the training examples, see `groups`.

@@ -15,7 +15,7 @@ from attrs.validators import ge, optional
 from computations.ranges import BELOW_ONE, refuse_unread
 from datasets.catalogue import DATA_SETS, find_data_set
 from datasets.documents.clients import encode_document_clients, hold_out
-from datasets.documents.corpus import DocumentCorpus, entity_types
+from datasets.documents.corpus import DocumentCorpus, DocumentSample, entity_types
 from datasets.documents.encoding import DocumentEncoding
 from datasets.documents.loading import load_documents, pairing_for
 from datasets.documents.selection import set_documents_apart, subset, without
@@ -146,6 +146,7 @@ class DocumentRelations(Task):
             documents=document_statistics(partition, corpus),
             pair_relations=corpus.relation_names,
             pair_types=corpus.pair_types,
+            training=corpus.samples,
         )
 
     def at_site(self, options: Options) -> Options:
@@ -232,11 +233,16 @@ class PreparedDocuments(Prepared):
       pair_relations: that a pair in a document may have.
       pair_types: types of the heads and tails of candidate pairs.
       documents: how the documents spread over the clients.
+      training: the documents of the clients.
     """
 
     pair_relations: tuple[str, ...] | None = None
     pair_types: tuple[tuple[str, str], ...] = ()
     documents: DocumentStatistics | None = None
+    training: tuple[DocumentSample, ...] = dataclasses.field(default=(), repr=False)
+
+    def trained_on(self) -> list:
+        return [*self.training, *super().trained_on()]
 
     def groups(self) -> list[np.ndarray]:
         raise UserError("privacy.unit is 'group', but an example of this task is a whole document; set it to 'example'")

@@ -57,14 +57,20 @@ def notes_of_dev(prepared: Prepared, dev: Collection[str]) -> tuple[str, ...]:
 
 def example_key(sample: Any) -> int:
     """A hash of what two equal examples have in common."""
-    text = sample.text if hasattr(sample, "text") else sample.document.text
+    text = text_of(sample)
     if not hasattr(sample, "head"):
-        return hash(_normal(text))
-    mentions = (_normal(text[slice(*getattr(sample, side))]) for side in ("head", "tail"))
-    return hash((_normal(text), *mentions))
+        return hash(normalised(text))
+    mentions = (normalised(text[slice(*getattr(sample, side))]) for side in ("head", "tail"))
+    return hash((normalised(text), *mentions))
 
 
-def _normal(text: str) -> str:
+def text_of(sample: Any) -> str:
+    """The text of a sample, which of a document is that of the whole document."""
+    return sample.text if hasattr(sample, "text") else sample.document.text
+
+
+def normalised(text: str) -> str:
+    """The text without differences in case, the width of characters, and blanks."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
     return " ".join(text.casefold().split())

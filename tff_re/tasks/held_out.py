@@ -57,9 +57,10 @@ class HeldOut(Protocol):
         `run` applies these layers to arrays.
         """
 
-    def test_units(self, scores: Mapping[str, np.ndarray], threshold: float | None) -> np.ndarray | None:
-        """The counts of each test document that the metrics are computed from, int64 [n, k], in an order that is the
-        same for all runs on these examples; None where they are not computed from such counts.
+    def test_units(
+        self, scores: Mapping[str, np.ndarray], threshold: float | None
+    ) -> tuple[str, dict[str, np.ndarray]] | None:
+        """(kind, arrays) of `MeasuredUnits`, in an order that is the same for all runs on these examples, or None.
 
         Args:
           scores: of each split.

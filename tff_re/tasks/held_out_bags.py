@@ -17,6 +17,7 @@ from datasets.bags.records import BagCorpus
 from datasets.errors import DataError
 from tff_re.models.inputs import BagInput, HiddenInput, RelationInput
 from tff_re.tasks.held_out import DEV, TEST
+from tff_re.tasks.measured_units import MOST_PREDICTIONS
 from tff_re.tasks.ranking_metrics import CHANCE, RANKING_METRICS, chance_metrics, curve, ranking_metrics
 
 
@@ -80,8 +81,15 @@ class BagsAtServer:
         bags = {split: dataclasses.replace(bags, arrays=run(bags.arrays)) for split, bags in self._bags.items()}
         return BagsAtServer(bags, self.corpora, self._stated)
 
-    def test_units(self, scores: Mapping[str, np.ndarray], threshold: float | None) -> None:
-        """None: a ranking is not computed from counts of bags."""
+    def test_units(
+        self, scores: Mapping[str, np.ndarray], threshold: float | None
+    ) -> tuple[str, dict[str, np.ndarray]] | None:
+        """The scores of each test bag, or None if one is not finite or there are more than `MOST_PREDICTIONS`."""
+        del threshold  # rankings have none
+        values = scores[TEST][:, 1:]
+        if values.size > MOST_PREDICTIONS or not np.isfinite(values).all():
+            return None
+        return "rankings", {"scores": values, "true": self._true(TEST)}
 
     def references(self) -> dict[str, dict[str, float]]:
         """See `HeldOut`: `CHANCE`, and `ORACLES` where it is known what sentences state."""

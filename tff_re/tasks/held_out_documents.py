@@ -94,7 +94,9 @@ class DocumentsAtServer:
             metrics.update({f"{split}/{name}": value for name, value in measured.items()})
         return metrics
 
-    def test_units(self, scores: Mapping[str, np.ndarray], threshold: float | None) -> np.ndarray | None:
+    def test_units(
+        self, scores: Mapping[str, np.ndarray], threshold: float | None
+    ) -> tuple[str, dict[str, np.ndarray]] | None:
         """The counts of each test document, or None if a score is not finite.
 
         See `document_counts`.
@@ -103,7 +105,7 @@ class DocumentsAtServer:
         if not np.isfinite(values).all():
             return None
         at = DEFAULT_THRESHOLD if threshold is None else threshold
-        return document_counts(values, documents.encoded.pairs, documents.gold, at)
+        return "pairs", {"counts": document_counts(values, documents.encoded.pairs, documents.gold, at)}
 
     def references(self) -> dict[str, dict[str, float]]:
         """Rows of a comparison that need no training: the metrics of predicting the relation for every pair.

@@ -146,7 +146,8 @@ def _of_evaluations(experiment: Experiment) -> list[NotCovered]:
         lines.append(
             "the evaluation of the sites' test examples: each site's sums without noise (test/... in metrics.csv)"
             if of_sites
-            else "the evaluation of every client's test examples, without noise (clients.csv, test/... in metrics.csv)"
+            else "the evaluation of every client's test examples, without noise (clients.csv, test/... in metrics.csv, "
+            "in comparisons test_units.npz)"
         )
     if prepared.held_out is not None:
         lines.append(f"the choice of the round on the dev split at the {_server(experiment)}")

@@ -178,7 +178,7 @@ class BagPredictor(CorpusPredictor):
         metrics = ranking_metrics(self.scores(corpus)[:, 1:], true[:, 1:])
         counts, trivial = {"bags": len(true), "facts": facts}, {CHANCE: chance_metrics(true[:, 1:])}
         size = f"{counted(len(true), 'bag')}, {counted(facts, 'fact')}"
-        return Score(size, metrics, trivial=trivial, counts=counts)
+        return Score(size, metrics, trivial=trivial, counts=counts, seen=self._seen(corpus))
 
 
 class BagKind(Kind):

@@ -160,7 +160,8 @@ class DocumentPredictor(CorpusPredictor):
         trivial = {name: pair_metrics(every, pairs, gold, DEFAULT_THRESHOLD)}
         size = f"{counted(len(pairs), 'document')}, {counted(len(gold.facts), 'fact')}"
         counts = {"documents": len(pairs), "facts": len(gold.facts)}
-        return Score(size, {**metrics, "threshold": self.threshold}, trivial=trivial, counts=counts)
+        metrics["threshold"] = self.threshold
+        return Score(size, metrics, trivial=trivial, counts=counts, seen=self._seen(corpus))
 
 
 def _stated(corpus: DocumentCorpus, shape: tuple[int, ...]) -> np.ndarray:

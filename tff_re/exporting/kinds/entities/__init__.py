@@ -227,6 +227,7 @@ class EntityPredictor(ExportedModel):
             labels=scored,
             per_class=measures.per_class(statistics),
             notes=tuple(notes),
+            seen=self._seen(corpus),
             counts={"texts": len(corpus.samples)}
             | {name: int(statistics[name].sum()) for name in sorted(set(statistics) - {"examples", "loss"})},
         )
