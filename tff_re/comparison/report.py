@@ -14,6 +14,7 @@ import numpy as np
 from datasets.files import write_atomically
 from tff_re.comparison.costs import megabytes_by_round, steps_by_round
 from tff_re.comparison.outcome import Outcome, run_folder
+from tff_re.comparison.planning import Part
 from tff_re.comparison.record import FORMAT, RECORD
 from tff_re.comparison.resampling import UNITS, write_units
 from tff_re.comparison.rows import ComparisonRow, Table
@@ -95,6 +96,13 @@ def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Pat
     }
     write_atomically(out / RECORD, json.dumps(record, ensure_ascii=False, allow_nan=False).encode("utf-8"))
     return Report(tables, text, [out / "comparison.md", *files, out / RECORD])
+
+
+def report_of_part(suite: Suite, part: Part, outcomes: dict[str, dict[int, Outcome]]) -> Report:
+    """Says how many runs of a part are finished, and how to make the tables of all parts."""
+    done, every = sum(map(len, outcomes.values())), len(suite.entries) * len(suite.seeds)
+    line = f"part {part}: {done} of {every} runs are finished; when all parts are, run the command with --resume and "
+    return Report([], [line + "without --part, which writes the tables"], [])
 
 
 def _for_pages(
