@@ -17,7 +17,7 @@ import numpy as np
 
 from datasets.partition import LabelCounts
 from tff_re.comparison.costs import steps_by_round
-from tff_re.comparison.planning import InOrder, Part, PlannedRun, Watcher
+from tff_re.comparison.planning import InOrder, Part, PlannedRun, Watcher, has_diverged
 from tff_re.comparison.suite import Entry, Suite, require_metrics_of, run_folder, sweep_folder
 from tff_re.comparison.sweep import Attempt, Setting, Sweep, Tuned, as_overrides, describe, tune
 from tff_re.errors import Diverged, UserError
@@ -315,14 +315,6 @@ class RunsHere:
             write_text(folder.diverged, f"{error}\n")
             return None
         return _outcome(recipe, folder, read_history(folder), self._builder)
-
-
-def has_diverged(run: PlannedRun) -> bool:
-    """Whether a sweep's run diverged before: it left a file in its folder that says so, and is not run again."""
-    folder = RunFolder(run.folder)
-    if not (run.in_sweep and folder.diverged.exists() and folder.recipe.exists()):
-        return False
-    return folder.recipe.read_bytes() == run.recipe.to_toml().encode("utf-8")
 
 
 def _outcome(recipe: Recipe, folder: RunFolder, history: list[dict[str, float]], builder: ExperimentBuilder) -> Outcome:

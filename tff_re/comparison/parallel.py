@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tff_re.comparison.planning import PlannedRun, Watcher, shares
+from tff_re.comparison.planning import PlannedRun, Watcher, has_diverged, shares
 from tff_re.comparison.worker import GRACE, Naming, Order, SetUp
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
@@ -97,8 +97,6 @@ class Workers:
 
     def ahead(self, runs: Sequence[PlannedRun]) -> None:
         """Does these runs; their outcomes are then asked for."""
-        from tff_re.comparison.outcome import has_diverged
-
         self._watcher.plan(runs)
         todo = {}
         for number, run in enumerate(runs, self._planned):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
+from tff_re.runs.folder import RunFolder
 
 if TYPE_CHECKING:  # it imports TensorFlow
     from tff_re.runs.training import RoundReport
@@ -31,6 +32,14 @@ class PlannedRun:
     folder: Path
     unit: tuple[str, int] = ("", 0)
     in_sweep: bool = False
+
+
+def has_diverged(run: PlannedRun) -> bool:
+    """Whether a sweep's run diverged before: it left a file in its folder that says so, and is not run again."""
+    folder = RunFolder(run.folder)
+    if not (run.in_sweep and folder.diverged.exists() and folder.recipe.exists()):
+        return False
+    return folder.recipe.read_bytes() == run.recipe.to_toml().encode("utf-8")
 
 
 @dataclass(frozen=True)

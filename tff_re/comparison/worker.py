@@ -35,7 +35,7 @@ from tff_re.tasks.data_paths import DataPaths
 if TYPE_CHECKING:
     from tff_re.comparison.suite import Suite
 
-GRACE = 5.0
+GRACE = 3.0
 """Seconds that a worker has to end a run that is interrupted."""
 
 _EXPECTED = (UserError, DataError, RuntimeProblem, CompositionError, OSError)
