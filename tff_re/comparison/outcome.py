@@ -282,7 +282,7 @@ class RunsHere:
         """The outcomes of these runs will be asked for, in this order."""
 
     def outcome(self, run: PlannedRun) -> Outcome | None:
-        """The outcome of a run, which trains it unless it is finished. None: it diverged, and is of a sweep."""
+        """The outcome of a run, which is trained unless it is finished, or None if it is of a sweep and diverged."""
         if has_diverged(run):
             return None
         self._on_start(run.title, run.recipe.seed, run.recipe.training.rounds)
@@ -298,7 +298,7 @@ class RunsHere:
         return outcome
 
     def trained(self, run: PlannedRun) -> Outcome | None:
-        """Trains a run, or continues it. None: it diverged, and is of a sweep."""
+        """Trains a run, or continues it, and returns its outcome, or None if it is of a sweep and diverged."""
         recipe, folder = run.recipe, RunFolder(run.folder)
 
         def check(experiment: Experiment) -> None:

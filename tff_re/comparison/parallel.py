@@ -91,12 +91,15 @@ class Workers:
 
     @contextlib.contextmanager
     def opened(self, log_path: Path) -> Iterator[None]:
-        """Each worker opens a runtime of its own at its first run. They append to the same log."""
+        """Each worker opens a runtime of its own at its first run.
+
+        They append to the same log.
+        """
         self._log_path = log_path
         yield
 
     def ahead(self, runs: Sequence[PlannedRun]) -> None:
-        """Does these runs; their outcomes are then asked for."""
+        """Does these runs, and keeps their outcomes for `outcome`."""
         self._watcher.plan(runs)
         todo = {}
         for number, run in enumerate(runs, self._planned):
@@ -114,7 +117,7 @@ class Workers:
             self._do(todo)
 
     def outcome(self, run: PlannedRun) -> Outcome | None:
-        """The outcome of a run that was announced by `ahead`. None: it diverged, and is of a sweep."""
+        """The outcome of a run that `ahead` did, or None if it is of a sweep and diverged."""
         return self._outcomes.pop(run.folder)
 
     def _do(self, todo: dict[int, PlannedRun]) -> None:
@@ -201,7 +204,11 @@ class _Worker:
             raise self._lost() from None
 
     def receive(self) -> tuple[str, Any]:
-        """Its next message: `round`, `ended`, `failed` or `said`, and a value. Raises UserError if it has ended."""
+        """Its next message: `round`, `ended`, `failed` or `said`, and a value.
+
+        Raises:
+          UserError: it has ended.
+        """
         try:
             return self.connection.recv()
         except (EOFError, OSError):

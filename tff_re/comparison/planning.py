@@ -103,13 +103,17 @@ def _first(runs: Sequence[PlannedRun], unit: tuple[str, int]) -> tuple[int]:
 
 
 class Watcher:
-    """Is told of the runs of a comparison while several are under way. Runs are numbered from 0, in the suite's order.
+    """Base of what shows the progress of a comparison with several runs under way.
 
-    Runs that were finished before only begin and end.
+    Runs are numbered from 0, in the suite's order. Those that were finished before only begin and end, and those of a
+    sweep that diverged before only end.
     """
 
     def plan(self, runs: Sequence[PlannedRun]) -> None:
-        """Further runs are ahead; a sweep is planned before the runs of the tables."""
+        """Further runs are ahead.
+
+        A sweep's runs are planned before those of the tables.
+        """
 
     def begin(self, number: int) -> None:
         """A run begins."""
@@ -122,7 +126,7 @@ class Watcher:
 
 
 class InOrder(Watcher):
-    """Tells of the runs in the suite's order, one run after the other.
+    """Reports runs in the suite's order, one after the other.
 
     Reports of a run wait until all runs before it have ended, so that the output has one order.
     """

@@ -44,7 +44,13 @@ _EXPECTED = (UserError, DataError, RuntimeProblem, CompositionError, OSError)
 
 @dataclass(frozen=True)
 class SetUp:
-    """The first message to a worker. `cores`: that it computes with; the rest as for `RunsHere`."""
+    """The first message to a worker.
+
+    Attributes:
+      data_paths: where the data are.
+      runtime_name, clients, resume, check: see `RunsHere`.
+      cores: that it computes with.
+    """
 
     data_paths: DataPaths
     runtime_name: str
@@ -56,7 +62,10 @@ class SetUp:
 
 @dataclass(frozen=True)
 class Naming:
-    """Asks for the metrics of a recipe, which is sent as its TOML; the options' classes cannot be pickled."""
+    """Asks for the metrics of a recipe.
+
+    It is sent as TOML, since classes of options that are made by a function cannot be pickled.
+    """
 
     toml: str
     source: str
@@ -69,7 +78,10 @@ class Naming:
 
 @dataclass(frozen=True)
 class Order(Naming):
-    """Asks for a run, see `PlannedRun`. `log_path`: of the worker's runtime."""
+    """Asks for a run, see `PlannedRun`.
+
+    `log_path`: of the worker's runtime.
+    """
 
     folder: Path
     in_sweep: bool
@@ -125,7 +137,10 @@ def _answer(runs, message: Naming) -> Any:
 
 
 def _sendable(error: Exception) -> Exception:
-    """The error, or a RuntimeProblem with its text if it cannot be pickled. A defect has its traceback as a note."""
+    """The error, or a RuntimeProblem with its text if it cannot be pickled.
+
+    A defect has its traceback as a note.
+    """
     if not isinstance(error, _EXPECTED):
         error.add_note("in a worker process:\n" + "".join(traceback.format_exception(error)))
     with contextlib.suppress(Exception):  # whatever a class does when it is pickled
@@ -144,7 +159,7 @@ class _Link:
         threading.Thread(target=self._read, name="orders", daemon=True).start()
 
     def next_message(self) -> Any:
-        """Waits for the next message. None: there will be no more."""
+        """Waits for the next message, or None if there will be no more."""
         self._waits = True
         message = self._messages.get()
         self._waits = message is None
@@ -164,7 +179,7 @@ class _Link:
                 self._messages.put(self._connection.recv())
         self._messages.put(None)
         deadline = time.monotonic() + GRACE
-        if not self._waits:  # as SIGTERM would, so that locks and the runtime's worker are let go
+        if not self._waits:  # so that locks and the runtime's worker are released
             os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(max(0.0, deadline - time.monotonic()))
         os.kill(os.getpid(), signal.SIGKILL)
