@@ -70,7 +70,7 @@ def _part(context, parameter, text):
 @click.option(
     "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Number of runs at once, a process each."
 )
-@click.option("--part", callback=_part, metavar="I/N", help="Run only part I of N; tables are written without it.")
+@click.option("--part", callback=_part, metavar="I/N", help="Run only part I of N, e.g. 2/4, and write no tables.")
 @options.overrides
 @options.data
 @options.trust

@@ -70,7 +70,10 @@ class Estimate:
         return said
 
     def begin(self, number: int, name: str, rounds: int) -> None:
-        """The run with a number starts, others may be under way; the rest as for `start`."""
+        """The run with a number starts, while others may be under way.
+
+        `name` and `rounds` are those of `start`.
+        """
         self._running[number] = _Running(name, rounds, self._clock())
 
     def round(self, number: int = 0) -> None:
