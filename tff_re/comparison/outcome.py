@@ -161,7 +161,8 @@ def compare(
     if jobs > 1:
         from tff_re.comparison.parallel import Workers
 
-        runs = Workers(runs, jobs, builder.data_paths, watcher or InOrder(on_start, on_round), **setting)
+        most = max(len(suite.entries) * len(suite.seeds), 0 if suite.tuning is None else suite.tuning.runs)
+        runs = Workers(runs, min(jobs, most), builder.data_paths, watcher or InOrder(on_start, on_round), **setting)
     with contextlib.closing(runs):
         if not resume and same_task:
             first = suite.entries[0].recipe_for(suite.seeds[0])

@@ -80,7 +80,7 @@ class Workers:
 
     def metric_names(self, recipe: Recipe) -> set[str]:
         """The metrics that a run of the recipe will have, from the first worker, which keeps the data."""
-        worker = self._started(1)[0]
+        worker = self._started(self._jobs)[0]  # the others import TensorFlow meanwhile
         worker.send(Naming(recipe.to_toml(), recipe.source), f"{recipe.name}, seed {recipe.seed}")
         while worker.busy_with is not None:
             kind, value = worker.receive()
