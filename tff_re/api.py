@@ -21,7 +21,6 @@ from tff_re.tasks.sizes import require_limits
 
 if TYPE_CHECKING:
     from tff_re.auditing.audit import Audit
-    from tff_re.comparison.planning import Part, Watcher
     from tff_re.comparison.suite import Suite
     from tff_re.comparison.write_tables import Report
     from tff_re.exporting.kinds.entities import EntityPredictor, RecognisedText
@@ -166,37 +165,21 @@ def run_suite(
     on_start: Callable[[str, int, int], None] = lambda entry, seed, rounds: None,
     on_round: Callable[[RoundReport], None] = lambda report: None,
     jobs: int = 1,
-    part: Part | None = None,
-    watcher: Watcher | None = None,
+    **options: Any,
 ) -> Report:
     """Runs a suite of `load_suite` into a folder and writes its tables and plots; the errors are `compare`'s.
 
     Args:
-      suite: to run.
-      out: the comparison's folder; with `resume` one that was begun.
       on_start: called before every run with the entry's name, the seed and the number of rounds.
       jobs: how many runs are under way at once, each in a process of its own; the files are the same.
-      part: the runs to do, of which no tables are written; None: all.
-      watcher: with several jobs, is told of all runs as they happen, in place of `on_start` and `on_round`.
+      options: `part` and `watcher` of `tff_re.comparison.outcome.compare`.
     """
     where = data_paths(data, trust)
-    from tff_re.comparison.outcome import compare as run_all
-    from tff_re.comparison.report import report_of_part, write_report
-    from tff_re.comparison.sweep import add_to_report
+    from tff_re.comparison.report import run_and_report
     from tff_re.runs.experiment import ExperimentBuilder
-    from tff_re.runs.folder import writing
 
-    folder = Path(out)
-    ways: dict[str, Any] = {"jobs": jobs, "part": part, "watcher": watcher}
-    ways |= {"runtime_name": runtime, "resume": resume, "on_start": on_start, "on_round": on_round}
-    with writing(folder):
-        outcomes = run_all(suite, folder, builder=ExperimentBuilder(where), **ways)
-        if part is not None:
-            return report_of_part(suite, part, outcomes)
-        report = write_report(suite, outcomes, folder)
-        if suite.tuning is not None:
-            add_to_report(report, suite.tuning, outcomes, folder)
-        return report
+    options |= {"on_start": on_start, "on_round": on_round, "jobs": jobs, "runtime_name": runtime, "resume": resume}
+    return run_and_report(suite, Path(out), builder=ExperimentBuilder(where), **options)
 
 
 def report(path: PathLike, out: PathLike | None = None) -> Path:

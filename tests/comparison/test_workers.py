@@ -133,7 +133,7 @@ def test_entries_on_the_same_data_stay_together(tmp_path):
 
 def test_parts_are_disjoint_and_all_together(tmp_path):
     runs = grid(tmp_path, "abcde", (0, 1, 2))
-    parts = [Part.parse(f"{n}/4").of(runs) for n in (1, 2, 3, 4)]
+    parts = [Part.parse(f"{n}/4").indices(runs) for n in (1, 2, 3, 4)]
     assert sorted(index for part in parts for index in part) == list(range(15))
     assert str(Part(2, 4)) == "2/4"
 

@@ -32,7 +32,7 @@ class ParallelProgress(Watcher):
         """
         self._suite, self._estimate, self._total = suite, estimate, total
         self._runs: list[PlannedRun] = []
-        self._shown = 0
+        self._begun = 0
         self._rounds: RoundProgress | None = None
         self._lines = InOrder(self._start_lines, lambda report: self._rounds(report))
         self._bars: Progress | None = None
@@ -94,10 +94,10 @@ class ParallelProgress(Watcher):
         self._bars.update(self._all, advance=1, metrics=self._estimate.left() or "")
 
     def _start_lines(self, title: str, seed: int, rounds: int) -> None:
-        if self._shown and (left := self._estimate.left()) is not None:
+        if self._begun and (left := self._estimate.left()) is not None:
             say(left)
-        self._rounds = RoundProgress(console, self._title(self._shown), rounds)
-        self._shown += 1
+        self._rounds = RoundProgress(console, self._title(self._begun), rounds)
+        self._begun += 1
 
     def _title(self, number: int) -> str:
         run = self._runs[number]

@@ -161,8 +161,8 @@ def compare(
     if jobs > 1:
         from tff_re.comparison.parallel import Workers
 
-        most = max(len(suite.entries) * len(suite.seeds), 0 if suite.tuning is None else suite.tuning.runs)
-        runs = Workers(runs, min(jobs, most), builder.data_paths, watcher or InOrder(on_start, on_round), **setting)
+        number = max(len(suite.entries) * len(suite.seeds), 0 if suite.tuning is None else suite.tuning.runs)
+        runs = Workers(runs, min(jobs, number), builder.data_paths, watcher or InOrder(on_start, on_round), **setting)
     with contextlib.closing(runs):
         if not resume and same_task:
             first = suite.entries[0].recipe_for(suite.seeds[0])
@@ -213,7 +213,7 @@ def _pairs(suite: Suite, out: Path, part: Part | None) -> list[tuple[int, Entry]
         PlannedRun(entry.name, entry.recipe_for(seed), run_folder(out, entry.name, seed), (entry.name, 0))
         for seed, entry in divided
     ]
-    chosen = [divided[index] for index in sorted(part.of(runs))]
+    chosen = [divided[index] for index in sorted(part.indices(runs))]
     if suite.tuning is None:
         return chosen
     names = {entry.name for _, entry in chosen}

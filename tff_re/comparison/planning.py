@@ -65,7 +65,7 @@ class Part:
             raise UserError(f"--part {text}: must be I/N with I from 1 to N, e.g. 2/4 for the second of four parts")
         return cls(int(index), int(count))
 
-    def of(self, runs: Sequence[PlannedRun]) -> set[int]:
+    def indices(self, runs: Sequence[PlannedRun]) -> set[int]:
         """The indices of this part's runs, which share data and computations as far as possible."""
         return set(shares(runs, self.count)[self.index - 1])
 
