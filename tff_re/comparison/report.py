@@ -37,7 +37,7 @@ from tff_re.runs.folder import permissions, writing
 
 
 def run_and_report(suite: Suite, out: Path, *, part: Part | None = None, **ways: Any) -> Report:
-    """Runs a suite into a folder and writes its report, which a part has not.
+    """Runs a suite into a folder and writes its report, unless only a part is run.
 
     `ways` are further arguments of `outcome.compare`.
     """
