@@ -121,6 +121,7 @@ def compare(
     trust: bool = False,
     resume: bool = False,
     runtime: str = DEFAULT_RUNTIME,
+    jobs: int = 1,
 ) -> list[Path]:
     """Runs a suite, or several recipes, on the same partitions and seeds; the tables and plots that were written.
 
@@ -129,12 +130,13 @@ def compare(
       out: the comparison's folder; with `resume` one that was begun.
       seeds: in place of the suite's.
       sweep: what is tried for each before, e.g. {"seeds": [100], "algorithm.learning_rate": [1e-4, 1e-3]}.
+      jobs: how many runs are under way at once, each in a process of its own; the files are the same.
 
     Raises:
       UserError, DataError: see `build`; or the folder holds something else.
     """
     suite = load_suite(what, overrides, seeds, sweep)
-    report = run_suite(suite, out, data=data, trust=trust, resume=resume, runtime=runtime)
+    report = run_suite(suite, out, data=data, trust=trust, resume=resume, runtime=runtime, jobs=jobs)
     return [Path(path) for path in report.files]
 
 
@@ -162,27 +164,22 @@ def run_suite(
     runtime: str = DEFAULT_RUNTIME,
     on_start: Callable[[str, int, int], None] = lambda entry, seed, rounds: None,
     on_round: Callable[[RoundReport], None] = lambda report: None,
+    jobs: int = 1,
+    **options: Any,
 ) -> Report:
     """Runs a suite of `load_suite` into a folder and writes its tables and plots; the errors are `compare`'s.
 
-    `on_start` is called before every run with the entry's name, the seed and the number of rounds.
+    Args:
+      on_start: called before every run with the entry's name, the seed and the number of rounds.
+      jobs: how many runs are under way at once, each in a process of its own; the files are the same.
+      options: `part` and `watcher` of `tff_re.comparison.outcome.compare`.
     """
     where = data_paths(data, trust)
-    from tff_re.comparison.outcome import compare as run_all
-    from tff_re.comparison.report import write_report
-    from tff_re.comparison.sweep import add_to_report
+    from tff_re.comparison.report import run_and_report
     from tff_re.runs.experiment import ExperimentBuilder
-    from tff_re.runs.folder import writing
 
-    folder, builder = Path(out), ExperimentBuilder(where)
-    with writing(folder):
-        outcomes = run_all(
-            suite, folder, builder=builder, runtime_name=runtime, resume=resume, on_start=on_start, on_round=on_round
-        )
-        report = write_report(suite, outcomes, folder)
-        if suite.tuning is not None:
-            add_to_report(report, suite.tuning, outcomes, folder)
-        return report
+    options |= {"on_start": on_start, "on_round": on_round, "jobs": jobs, "runtime_name": runtime, "resume": resume}
+    return run_and_report(suite, Path(out), builder=ExperimentBuilder(where), **options)
 
 
 def report(path: PathLike, out: PathLike | None = None) -> Path:

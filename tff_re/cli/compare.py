@@ -49,6 +49,12 @@ def _sweep(context, parameter, texts):
     return axes or None
 
 
+def _part(context, parameter, text):
+    from tff_re.comparison.planning import Part
+
+    return None if text is None else Part.parse(text)
+
+
 @click.command(epilog=options.example("python -m tff_re.run compare --suite flcmc-synthetic --out runs/table8"))
 @click.argument("recipes", nargs=-1)
 @click.option("--suite", help="A shipped suite, or a TOML file of a suite.")
@@ -61,6 +67,10 @@ def _sweep(context, parameter, texts):
     help="Try all combinations of these values for each on the tuning seeds, and take the best on dev.",
 )
 @click.option("--tuning-seeds", callback=_tuning_seeds, help="Comma-separated seeds of --sweep, none of the others.")
+@click.option(
+    "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Number of runs at once, a process each."
+)
+@click.option("--part", callback=_part, metavar="I/N", help="Run only part I of N, e.g. 2/4, and write no tables.")
 @options.overrides
 @options.data
 @options.trust
@@ -80,7 +90,7 @@ def compare(recipes, suite, seeds, sweep, tuning_seeds, overrides, out, **where)
     run_and_show(loaded, out or Path("runs") / (Path(suite).stem if suite else "comparison"), **where)
 
 
-def run_and_show(suite, out: Path, **where) -> None:
+def run_and_show(suite, out: Path, *, jobs: int = 1, **where) -> None:
     """Run a suite into a folder and print its tables.
 
     `where` are further arguments of `api.run_suite`.
@@ -88,25 +98,32 @@ def run_and_show(suite, out: Path, **where) -> None:
     from tff_re import api
     from tff_re.comparison.estimate import Estimate
 
-    estimate = Estimate(suite, out)
+    estimate = Estimate(suite, out, jobs=jobs)
     say(estimate.before())
-    with _progress(suite, estimate) as callbacks:
-        report = api.run_suite(suite, out, **callbacks, **where)
+    with _progress(suite, estimate, jobs) as callbacks:
+        report = api.run_suite(suite, out, jobs=jobs, **callbacks, **where)
     for table in report.tables:
         console.print(table)
     for line in report.text:
         console.print(line, highlight=False)
-    say_written(report.files)
-    say(f"shareable HTML report: report {out}")
+    if report.files:  # none of a part
+        say_written(report.files)
+        say(f"shareable HTML report: report {out}")
 
 
 @contextlib.contextmanager
-def _progress(suite, estimate):
-    """Return `on_start` and `on_round` of a comparison.
+def _progress(suite, estimate, jobs):
+    """Return the callbacks of a comparison for `api.run_suite`.
 
     They show its configuration once, the progress of every run, and the number of runs left.
     """
     total = len(suite.entries) * len(suite.seeds) + (0 if suite.tuning is None else suite.tuning.runs)
+    if jobs > 1:
+        from tff_re.cli.parallel_progress import ParallelProgress
+
+        with ParallelProgress(suite, estimate, total) as watcher:
+            yield {"watcher": watcher}
+        return
     stack, bars = contextlib.ExitStack(), []
 
     def on_start(entry: str, seed: int, rounds: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from tff_re.comparison.costs import in_words, seconds_of
@@ -21,12 +22,14 @@ class Estimate:
     A run that is not timed yet is taken to last as long as the timed ones of its entry, or as all timed ones.
     """
 
-    def __init__(self, suite: Suite, out: Path, clock: Callable[[], float] = time.monotonic):
+    def __init__(self, suite: Suite, out: Path, clock: Callable[[], float] = time.monotonic, jobs: int = 1):
         """Args:
         suite: to run.
         out: its folder; the runs in it that are finished are not counted, and are timed.
         clock: gives seconds.
+        jobs: how many runs are under way at once.
         """
+        self._jobs = jobs
         self._clock, self._seconds = clock, {}
         self._runs = [(entry.name, seed) for seed in suite.seeds for entry in suite.entries]
         self._sweep = 0 if suite.tuning is None else suite.tuning.runs
@@ -38,7 +41,7 @@ class Estimate:
             elif seconds := _timed(folder):
                 self._seconds.setdefault(name, []).append(seconds)
         self._sweep_left = 0 if suite.tuning is None else _unfinished(suite.tuning, out)
-        self._running, self._rounds, self._done = None, 0, 0
+        self._running: dict[int, _Running] = {}
         self._size = f"{len(suite.entries)} entries on {len(suite.seeds)} seed{'s' if len(suite.seeds) > 1 else ''}"
 
     def before(self) -> str:
@@ -61,30 +64,41 @@ class Estimate:
           name: of its entry; of the sweep any other name.
           rounds: that it will have.
         """
-        self._end()
-        known = self._time_left()
-        count = len(self._left) + self._sweep_left
-        self._running, self._rounds, self._done = name, rounds, 0
-        self._since = self._clock()
-        return f"left: {count} run{'s' if count != 1 else ''}, {known}" if known and count else None
+        self.end(0)
+        said = self.left()
+        self.begin(0, name, rounds)
+        return said
 
-    def round(self) -> None:
-        """A round of the running run has ended."""
-        self._done += 1
+    def begin(self, number: int, name: str, rounds: int) -> None:
+        """The run with a number starts, while others may be under way.
 
-    def _end(self) -> None:
-        """Records the time of the run that has ended.
+        `name` and `rounds` are those of `start`.
+        """
+        self._running[number] = _Running(name, rounds, self._clock())
+
+    def round(self, number: int = 0) -> None:
+        """A round of a running run has ended."""
+        self._running[number].done += 1
+
+    def end(self, number: int) -> None:
+        """Records the time of a run that has ended.
 
         A run that was already finished had no rounds and tells nothing.
         """
-        if self._running is None or not self._done:
+        run = self._running.pop(number, None)
+        if run is None or not run.done:
             return
-        if self._running in self._left:
-            self._left.remove(self._running)
+        if run.name in self._left:
+            self._left.remove(run.name)
         else:
             self._sweep_left = max(self._sweep_left - 1, 0)
-        seconds = (self._clock() - self._since) * self._rounds / self._done
-        self._seconds.setdefault(self._running, []).append(seconds)
+        seconds = (self._clock() - run.since) * run.rounds / run.done
+        self._seconds.setdefault(run.name, []).append(seconds)
+
+    def left(self) -> str | None:
+        """A line on the runs that have not ended and their time, if that is known."""
+        known, count = self._time_left(), len(self._left) + self._sweep_left
+        return f"left: {count} run{'s' if count != 1 else ''}, {known}" if known and count else None
 
     def _time_left(self) -> str | None:
         """None where nothing was timed."""
@@ -92,7 +106,18 @@ class Estimate:
             return None
         every = statistics.fmean(seconds for timed in self._seconds.values() for seconds in timed)
         left = sum(statistics.fmean(self._seconds.get(name, [every])) for name in self._left)
-        return f"about {in_words(left + every * self._sweep_left)}, estimated from the runs so far"
+        at_once = max(1, min(self._jobs, len(self._left) + self._sweep_left))
+        return f"about {in_words((left + every * self._sweep_left) / at_once)} estimated from the runs so far"
+
+
+@dataclass
+class _Running:
+    """A run that is under way."""
+
+    name: str
+    rounds: int
+    since: float
+    done: int = 0
 
 
 def _unfinished(sweep: Sweep, out: Path) -> int:

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import json
 import math
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from datasets.partition import LabelCounts
 from tff_re.comparison.costs import steps_by_round
-from tff_re.comparison.suite import Suite, require_metrics_of, run_folder, sweep_folder
-from tff_re.comparison.sweep import Setting, Tuned, as_overrides, describe, tune
+from tff_re.comparison.planning import InOrder, Part, PlannedRun, Watcher, has_diverged
+from tff_re.comparison.suite import Entry, Suite, require_metrics_of, run_folder, sweep_folder
+from tff_re.comparison.sweep import Attempt, Setting, Sweep, Tuned, as_overrides, describe, tune
 from tff_re.errors import Diverged, UserError
 from tff_re.recipes.reading import Recipe
 from tff_re.report.precision_recall import Points
 from tff_re.runs.building import expected_clients
 from tff_re.runs.evaluation import metric_names
-from tff_re.runs.experiment import ExperimentBuilder
+from tff_re.runs.experiment import Experiment, ExperimentBuilder
 from tff_re.runs.folder import RunFolder, make_private_folder, permissions, write_text
 from tff_re.runs.reading import read_history, read_json, read_precision_recall, read_table, read_test_units
 from tff_re.runs.results import best_values, recorded_similarities
@@ -32,6 +34,9 @@ from tff_re.runs.run import train_run
 from tff_re.runs.training import RoundReport
 from tff_re.runtime import DEFAULT_RUNTIME, open_runtime, require_runtime
 from tff_re.tasks.measured_units import MeasuredUnits
+
+if TYPE_CHECKING:
+    from tff_re.comparison.parallel import Workers
 
 
 @dataclass(frozen=True)
@@ -121,90 +126,197 @@ def compare(
     resume: bool = False,
     on_start: Callable[[str, int, int], None] = lambda entry, seed, rounds: None,
     on_round: Callable[[RoundReport], None] = lambda report: None,
+    jobs: int = 1,
+    part: Part | None = None,
+    watcher: Watcher | None = None,
 ) -> dict[str, dict[int, Outcome]]:
     """Runs all entries over all seeds.
 
-    Returns entry name -> seed -> Outcome.
+    Returns entry name -> seed -> Outcome, with `part` only of its runs.
+
+    Args:
+      suite: to run.
+      out: the comparison's folder.
+      builder: of the experiments that are built in this process.
+      runtime_name: where computations run.
+      resume: continue what is in the folder.
+      on_start: called before every run with its title, seed and number of rounds; with several jobs in the suite's
+        order, as if one run came after the other.
+      on_round: called after every round of that run.
+      jobs: how many runs are under way at once, each in a process of its own.
+      part: the runs to do; None: all.
+      watcher: with several jobs, is told of all runs as they happen, in place of `on_start` and `on_round`.
 
     Raises:
       UserError: `out` holds other runs, or these without `resume`.
     """
-    runs = out / "runs"
-    if out.exists() and any(out.iterdir()) and not resume:
+    if out.exists() and any(out.iterdir()) and not resume and part is None:
         raise UserError(f"{out}: is not empty; continue it with --resume or give another --out")
     expected = [expected_clients(entry.recipe_for(suite.seeds[0])) for entry in suite.entries]
     clients = max((number for number in expected if number is not None), default=None)
     require_runtime(runtime_name, clients=clients)
     same_task = suite.same_task()
+    setting = {"runtime_name": runtime_name, "clients": clients, "resume": resume}
+    setting["check"] = dataclasses.replace(suite, entries=(), tuning=None) if same_task else None
+    runs = RunsHere(builder, on_start=on_start, on_round=on_round, **setting)
+    if jobs > 1:
+        from tff_re.comparison.parallel import Workers
 
-    def check(experiment) -> None:
-        if same_task:
-            require_metrics_of(suite, metric_names(experiment), experiment.recipe.name)
+        number = max(len(suite.entries) * len(suite.seeds), 0 if suite.tuning is None else suite.tuning.runs)
+        runs = Workers(runs, min(jobs, number), builder.data_paths, watcher or InOrder(on_start, on_round), **setting)
+    with contextlib.closing(runs):
+        if not resume and same_task:
+            first = suite.entries[0].recipe_for(suite.seeds[0])
+            require_metrics_of(suite, runs.metric_names(first), first.name)
+        if not resume and suite.tuning is not None:
+            first = suite.entries[0].recipe_for(suite.tuning.seeds[0])
+            chosen_by = dataclasses.replace(suite, choose_by=suite.tuning.choose_by)
+            require_metrics_of(chosen_by, runs.metric_names(first), "sweep")
+        make_private_folder(out)
+        make_private_folder(out / "runs")
+        with permissions(), runs.opened(out / "runs" / "worker.log"):
+            return _run_all(suite, out, runs, part)
 
-    if not resume and same_task:
-        check(builder.build(suite.entries[0].recipe_for(suite.seeds[0])))
-    if not resume and suite.tuning is not None:
-        first = builder.build(suite.entries[0].recipe_for(suite.tuning.seeds[0]))
-        require_metrics_of(dataclasses.replace(suite, choose_by=suite.tuning.choose_by), metric_names(first), "sweep")
-    make_private_folder(out)
-    make_private_folder(runs)
-    outcomes: dict[str, dict[int, Outcome]] = {entry.name: {} for entry in suite.entries}
-    with permissions(), open_runtime(runtime_name, log_path=runs / "worker.log", clients=clients) as runtime:
 
-        def run(title: str, recipe: Recipe, folder: RunFolder, on_built) -> Outcome:
-            on_start(title, recipe.seed, recipe.training.rounds)
-            outcome = _finished(recipe, folder, builder) if resume else None
-            if outcome is None:
-                again = {"resume": resume and folder.recipe.exists(), "details": False, "units": on_built is check}
-                ways = {"builder": builder, "runtime": runtime, "on_start": on_built, "on_round": on_round}
-                train_run(recipe, folder.path, **ways, **again)
-                return _outcome(recipe, folder, read_history(folder), builder)
-            if same_task and on_built is check:
-                names = {name for row in outcome.history for name in row}
-                require_metrics_of(suite, names, f"{recipe.name}, seed {recipe.seed}")
-            return outcome
+def _run_all(suite: Suite, out: Path, runs: RunsHere | Workers, part: Part | None) -> dict[str, dict[int, Outcome]]:
+    """The sweep, then the runs of the tables."""
+    pairs = _pairs(suite, out, part)
+    names = {entry.name for _, entry in pairs}
+    tuned: dict[str, Tuned] = {}
+    if suite.tuning is not None and names:
+        make_private_folder(out / "sweep")
+        settings = {name: settings for name, settings in suite.tuning.settings.items() if name in names}
+        tuned = _tune(suite, dataclasses.replace(suite.tuning, settings=settings), out, runs)
 
-        tuned: dict[str, Tuned] = {}
-        if suite.tuning is not None:
-            entries = {entry.name: entry for entry in suite.entries}
+    def planned(seed: int, entry: Entry) -> PlannedRun:
+        best = tuned.get(entry.name)
+        recipe = entry.recipe_for(seed, () if best is None else as_overrides(best.setting))
+        return PlannedRun(entry.name, recipe, run_folder(out, entry.name, seed), (entry.name, 0))
 
-            def attempt(name: str, number: int, setting: Setting, seed: int) -> Outcome | None:
-                recipe = entries[name].recipe_for(seed, as_overrides(setting))
-                folder = RunFolder(sweep_folder(out, name, number, seed))
-                return _unless_diverged(
-                    recipe, folder, lambda: run(f"{name}, {describe(setting)}", recipe, folder, lambda _: None)
-                )
-
-            def fits(name: str, setting: Setting) -> bool:
-                try:
-                    entries[name].recipe_for(suite.tuning.seeds[0], as_overrides(setting))
-                except UserError:  # such as a rate above one
-                    return False
-                return True
-
-            make_private_folder(out / "sweep")
-            tuned = tune(suite.tuning, attempt, out, fits)
-        for seed, entry in itertools.product(suite.seeds, suite.entries):
-            best = tuned.get(entry.name)
-            recipe = entry.recipe_for(seed, () if best is None else as_overrides(best.setting))
-            outcome = run(entry.name, recipe, RunFolder(run_folder(out, entry.name, seed)), check)
-            outcomes[entry.name][seed] = dataclasses.replace(outcome, tuned=best)
+    of_tables = {(entry.name, seed): planned(seed, entry) for seed, entry in pairs}
+    runs.ahead(list(of_tables.values()))
+    outcomes: dict[str, dict[int, Outcome]] = {entry.name: {} for entry in suite.entries if entry.name in names}
+    for (name, seed), run in of_tables.items():
+        outcomes[name][seed] = dataclasses.replace(runs.outcome(run), tuned=tuned.get(name))
     return outcomes
 
 
-def _unless_diverged(recipe: Recipe, folder: RunFolder, run: Callable[[], Outcome]) -> Outcome | None:
-    """run(), or None if it diverges.
+def _pairs(suite: Suite, out: Path, part: Part | None) -> list[tuple[int, Entry]]:
+    """The seeds and entries of the tables' runs, or those of a part of them.
 
-    A diverged run leaves a file in its folder that says so, and is not run again.
+    All seeds of an entry that is tuned belong to one part, which tunes it.
     """
-    mark = folder.diverged
-    if mark.exists() and folder.recipe.exists() and folder.recipe.read_bytes() == recipe.to_toml().encode("utf-8"):
-        return None
-    try:
-        return run()
-    except Diverged as error:
-        write_text(mark, f"{error}\n")
-        return None
+    pairs = list(itertools.product(suite.seeds, suite.entries))
+    if part is None:
+        return pairs
+    divided = pairs if suite.tuning is None else [(suite.seeds[0], entry) for entry in suite.entries]
+    runs = [
+        PlannedRun(entry.name, entry.recipe_for(seed), run_folder(out, entry.name, seed), (entry.name, 0))
+        for seed, entry in divided
+    ]
+    chosen = [divided[index] for index in sorted(part.indices(runs))]
+    if suite.tuning is None:
+        return chosen
+    names = {entry.name for _, entry in chosen}
+    return [(seed, entry) for seed, entry in pairs if entry.name in names]
+
+
+def _tune(suite: Suite, sweep: Sweep, out: Path, runs: RunsHere | Workers) -> dict[str, Tuned]:
+    """The best setting of each entry of a sweep."""
+    entries = {entry.name: entry for entry in suite.entries}
+
+    def planned(name: str, number: int, setting: Setting, seed: int) -> PlannedRun:
+        recipe = entries[name].recipe_for(seed, as_overrides(setting))
+        folder = sweep_folder(out, name, number, seed)
+        return PlannedRun(f"{name}, {describe(setting)}", recipe, folder, (name, number), in_sweep=True)
+
+    def fits(name: str, setting: Setting) -> bool:
+        try:
+            entries[name].recipe_for(sweep.seeds[0], as_overrides(setting))
+        except UserError:  # such as a rate above one
+            return False
+        return True
+
+    def ahead(attempts: list[Attempt]) -> None:
+        runs.ahead([planned(*attempt) for attempt in attempts])
+
+    return tune(sweep, lambda *attempt: runs.outcome(planned(*attempt)), out, fits, ahead)
+
+
+class RunsHere:
+    """Does the runs of a comparison in this process, each when its outcome is asked for."""
+
+    def __init__(
+        self,
+        builder: ExperimentBuilder,
+        *,
+        runtime_name: str,
+        clients: int | None,
+        resume: bool,
+        check: Suite | None,
+        on_start: Callable[[str, int, int], None] = lambda title, seed, rounds: None,
+        on_round: Callable[[RoundReport], None] = lambda report: None,
+    ):
+        """Args:
+        builder: builds the experiments.
+        runtime_name, resume, on_start, on_round: see `compare`.
+        clients: the most of a round, if that is known.
+        check: the suite whose metrics a run of the tables must have; None: they may differ.
+        """
+        self._builder, self._runtime_name, self._clients = builder, runtime_name, clients
+        self._resume, self._check, self._on_start, self._on_round = resume, check, on_start, on_round
+        self._runtime = None
+
+    def close(self) -> None:
+        """Nothing is left open here."""
+
+    def metric_names(self, recipe: Recipe) -> set[str]:
+        """The metrics that a run of the recipe will have."""
+        return metric_names(self._builder.build(recipe))
+
+    @contextlib.contextmanager
+    def opened(self, log_path: Path) -> Iterator[None]:
+        """With the runtime open."""
+        with open_runtime(self._runtime_name, log_path=log_path, clients=self._clients) as self._runtime:
+            yield
+
+    def ahead(self, runs: Sequence[PlannedRun]) -> None:
+        """The outcomes of these runs will be asked for, in this order."""
+
+    def outcome(self, run: PlannedRun) -> Outcome | None:
+        """The outcome of a run, which is trained unless it is finished, or None if it is of a sweep and diverged."""
+        if has_diverged(run):
+            return None
+        self._on_start(run.title, run.recipe.seed, run.recipe.training.rounds)
+        outcome = self.finished(run)
+        return self.trained(run) if outcome is None else outcome
+
+    def finished(self, run: PlannedRun) -> Outcome | None:
+        """The outcome of a run that is finished, when the comparison is resumed, else None."""
+        outcome = _finished(run.recipe, RunFolder(run.folder), self._builder) if self._resume else None
+        if outcome is not None and self._check is not None and not run.in_sweep:
+            names = {name for row in outcome.history for name in row}
+            require_metrics_of(self._check, names, f"{run.recipe.name}, seed {run.recipe.seed}")
+        return outcome
+
+    def trained(self, run: PlannedRun) -> Outcome | None:
+        """Trains a run, or continues it, and returns its outcome, or None if it is of a sweep and diverged."""
+        recipe, folder = run.recipe, RunFolder(run.folder)
+
+        def check(experiment: Experiment) -> None:
+            if self._check is not None and not run.in_sweep:
+                require_metrics_of(self._check, metric_names(experiment), experiment.recipe.name)
+
+        again = {"resume": self._resume and folder.recipe.exists(), "details": False, "units": not run.in_sweep}
+        ways = {"builder": self._builder, "runtime": self._runtime, "on_start": check, "on_round": self._on_round}
+        try:
+            train_run(recipe, folder.path, **ways, **again)
+        except Diverged as error:
+            if not run.in_sweep:
+                raise
+            write_text(folder.diverged, f"{error}\n")
+            return None
+        return _outcome(recipe, folder, read_history(folder), self._builder)
 
 
 def _outcome(recipe: Recipe, folder: RunFolder, history: list[dict[str, float]], builder: ExperimentBuilder) -> Outcome:

@@ -13,12 +13,14 @@ import numpy as np
 
 from datasets.files import write_atomically
 from tff_re.comparison.costs import megabytes_by_round, steps_by_round
-from tff_re.comparison.outcome import Outcome, run_folder
+from tff_re.comparison.outcome import Outcome, compare, run_folder
+from tff_re.comparison.planning import Part
 from tff_re.comparison.record import FORMAT, RECORD
 from tff_re.comparison.resampling import UNITS, write_units
 from tff_re.comparison.rows import ComparisonRow, Table
 from tff_re.comparison.statistics import t_interval
 from tff_re.comparison.suite import Entry, Suite, slug
+from tff_re.comparison.sweep import add_to_report
 from tff_re.comparison.tables import (
     class_csv,
     class_markdown,
@@ -31,7 +33,22 @@ from tff_re.comparison.write_tables import Report, explain, show, stem_of, write
 from tff_re.report.curves import curves, over_values
 from tff_re.report.precision_recall import GRID, on_grid, precision_recall_png, precision_recall_table
 from tff_re.report.similarity import rank_correlations, similarity_figure
-from tff_re.runs.folder import permissions
+from tff_re.runs.folder import permissions, writing
+
+
+def run_and_report(suite: Suite, out: Path, *, part: Part | None = None, **ways: Any) -> Report:
+    """Runs a suite into a folder and writes its report, unless only a part is run.
+
+    `ways` are further arguments of `outcome.compare`.
+    """
+    with writing(out):
+        outcomes = compare(suite, out, part=part, **ways)
+        if part is not None:
+            return report_of_part(suite, part, outcomes)
+        report = write_report(suite, outcomes, out)
+        if suite.tuning is not None:
+            add_to_report(report, suite.tuning, outcomes, out)
+        return report
 
 
 @permissions()
@@ -95,6 +112,13 @@ def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Pat
     }
     write_atomically(out / RECORD, json.dumps(record, ensure_ascii=False, allow_nan=False).encode("utf-8"))
     return Report(tables, text, [out / "comparison.md", *files, out / RECORD])
+
+
+def report_of_part(suite: Suite, part: Part, outcomes: dict[str, dict[int, Outcome]]) -> Report:
+    """Says how many runs of a part are finished, and how to make the tables of all parts."""
+    done, every = sum(map(len, outcomes.values())), len(suite.entries) * len(suite.seeds)
+    line = f"part {part}: {done} of {every} runs are finished; when all parts are, run the command with --resume and "
+    return Report([], [line + "without --part, which writes the tables"], [])
 
 
 def _for_pages(

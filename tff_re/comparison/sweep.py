@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 Setting = Mapping[str, Any]
 """Key of a recipe, such as `algorithm.learning_rate` -> value."""
 
+Attempt = tuple[str, int, Setting, int]
+"""(entry, number of the setting, setting, seed)"""
+
 TUNABLE = ("algorithm", "model", "client_model", "training", "aggregation", "personalise")
 """Tables whose keys may be swept: the others are what is compared on, or how it is chosen."""
 
@@ -209,6 +212,7 @@ def tune(
     run: Callable[[str, int, Setting, int], Outcome | None],
     out: Path,
     fits: Callable[[str, Setting], bool] = lambda entry, setting: True,
+    ahead: Callable[[list[Attempt]], None] = lambda attempts: None,
 ) -> dict[str, Tuned]:
     """Runs all settings of all entries on the tuning seeds and chooses the best.
 
@@ -223,6 +227,7 @@ def tune(
       run: (entry, number of the setting, setting, seed) -> its outcome; None: it diverged.
       out: the comparison's folder.
       fits: (entry, setting) -> whether the entry's recipe takes a setting beyond the edge.
+      ahead: called with attempts that do not depend on each other, before `run` is called with each of them in order.
 
     Raises:
       UserError: all settings of an entry diverged.
@@ -232,12 +237,17 @@ def tune(
 
     def try_all(first: Mapping[str, int]) -> None:
         """Runs the settings from these numbers on."""
-        for seed in sweep.seeds:  # what the runs of a seed share is built once
-            for entry, number in first.items():
-                for n, setting in enumerate(settings[entry][number:], number):
-                    outcome = run(entry, n, setting, seed)
-                    best = {} if outcome is None else outcome.at_best(sweep.choose_by)
-                    values.setdefault((entry, n), []).append(best.get(sweep.choose_by, math.nan))
+        attempts = [
+            (entry, n, setting, seed)
+            for seed in sweep.seeds  # what the runs of a seed share is built once
+            for entry, number in first.items()
+            for n, setting in enumerate(settings[entry][number:], number)
+        ]
+        ahead(attempts)
+        for entry, n, setting, seed in attempts:
+            outcome = run(entry, n, setting, seed)
+            best = {} if outcome is None else outcome.at_best(sweep.choose_by)
+            values.setdefault((entry, n), []).append(best.get(sweep.choose_by, math.nan))
 
     def best_of(entry: str) -> tuple[int, int]:
         return _best([values[entry, n] for n in range(len(settings[entry]))], entry, sweep.choose_by)

@@ -21,9 +21,26 @@ THREADS_AN_OPERATION = "TF_NUM_INTRAOP_THREADS"
 """TensorFlow's environment variable for it, which goes before what the runtimes choose."""
 
 
+_limit: int | None = None
+
+
 def usable_cores() -> int:
     """Return the cores that this process may use, which can be fewer than all in a container or batch job."""
     return len(os.sched_getaffinity(0))
+
+
+def limit_cores(number: int | None) -> None:
+    """Set how many cores the runtimes of this process compute with.
+
+    For a process that shares the machine with other runs. None: all usable ones. Call it before a runtime is made.
+    """
+    global _limit
+    _limit = number
+
+
+def cores_to_use() -> int:
+    """Return the cores that runtimes compute with: all usable ones, or fewer (`limit_cores`)."""
+    return usable_cores() if _limit is None else max(1, min(_limit, usable_cores()))
 
 
 def threads_an_operation(clients: int, side_by_side: int) -> int:
@@ -34,7 +51,7 @@ def threads_an_operation(clients: int, side_by_side: int) -> int:
     With TensorFlow's default, all cores for every operation, those of clients side by side wait for each other: an
     LSTM's round takes 1.5 times as long on two cores (docs/performance.md).
     """
-    return max(usable_cores() // min(clients, side_by_side), 1)
+    return max(cores_to_use() // min(clients, side_by_side), 1)
 
 
 class Runtime(abc.ABC):

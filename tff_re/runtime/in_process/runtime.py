@@ -6,7 +6,7 @@ import contextlib
 import os
 from importlib import metadata
 
-from tff_re.runtime.base import THREADS_AN_OPERATION, Runtime, threads_an_operation, usable_cores
+from tff_re.runtime.base import THREADS_AN_OPERATION, Runtime, cores_to_use, threads_an_operation, usable_cores
 
 
 class InProcessRuntime(Runtime):
@@ -52,12 +52,13 @@ class InProcessRuntime(Runtime):
         TensorFlow accepts this only before its first computation, so a program that computes before it opens the
         runtime calls this earlier.
         """
-        if self._clients is None or THREADS_AN_OPERATION in os.environ:
+        limited = cores_to_use() < usable_cores()
+        if THREADS_AN_OPERATION in os.environ or (self._clients is None and not limited):
             return
         import tensorflow as tf
 
         with contextlib.suppress(RuntimeError):  # it has computed
-            threads = threads_an_operation(self._clients, self._threads())
+            threads = threads_an_operation(self._clients or 1, self._threads())
             tf.config.threading.set_intra_op_parallelism_threads(threads)
 
     def _open(self):
@@ -93,5 +94,5 @@ class InProcessRuntime(Runtime):
         }
 
     def _threads(self) -> int:
-        cores = usable_cores()
+        cores = cores_to_use()
         return self._chosen_threads or (min(cores, 2) if self._gpus else cores)

@@ -12,7 +12,7 @@ import time
 import urllib.parse
 from collections.abc import Mapping
 
-from tff_re.runtime.base import THREADS_AN_OPERATION, threads_an_operation, usable_cores
+from tff_re.runtime.base import THREADS_AN_OPERATION, cores_to_use, threads_an_operation, usable_cores
 from tff_re.runtime.errors import RuntimeProblem, WorkerDied, WorkerStartFailed
 from tff_re.runtime.local.supervised import Supervised
 
@@ -84,7 +84,7 @@ class Worker(Supervised):
         Raises:
           ValueError: if `max_concurrent_computation_calls` is below 1.
         """
-        calls = usable_cores() if max_concurrent_computation_calls is None else max_concurrent_computation_calls
+        calls = cores_to_use() if max_concurrent_computation_calls is None else max_concurrent_computation_calls
         if calls < 1:
             raise ValueError(f"max_concurrent_computation_calls must be at least 1, not {calls}")
         super().__init__("worker", log_path)
@@ -171,8 +171,8 @@ class Worker(Supervised):
         # The largest that fits the 32 bits in which gRPC holds it; the worker's own default, 10000, does not.
         length = "--grpc_max_message_length_megabytes=2047"
         chosen = dict(_GIVE_MEMORY_BACK)
-        if self._clients is not None:
-            threads = threads_an_operation(self._clients, self.max_concurrent_computation_calls)
+        if self._clients is not None or cores_to_use() < usable_cores():
+            threads = threads_an_operation(self._clients or 1, self.max_concurrent_computation_calls)
             chosen[THREADS_AN_OPERATION] = str(threads)
         unless_in_ours = {name: value for name, value in chosen.items() if name not in os.environ}
         self._socket = _make_socket_folder()

@@ -1,0 +1,44 @@
+"""A worker process of `tff_re.comparison.parallel` that trains nothing: what it does is the name of the run's folder.
+
+It imports no TensorFlow. Its process id is in a file next to that folder.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+from tff_re.comparison import worker
+from tff_re.errors import Diverged
+
+ERRORS = {"diverges": Diverged("no client had a finite update"), "full": OSError(28, "No space left on device", "f")}
+
+
+def serve(link, set_up):
+    while (order := link.next_message()) is not None:
+        link.send(*answer(link, order.folder))
+
+
+def answer(link, folder):
+    what = folder.name.partition("-")[0]
+    folder.with_name(f"{folder.name}.pid").write_text(str(os.getpid()), "utf-8")
+    for report in ("first", "second"):
+        link.send("round", f"{folder.name}, {report}")
+    if what in ERRORS:
+        return "failed", ERRORS[what]
+    if what == "says":
+        print("one line\nanother", file=sys.stderr)
+    if what == "stuck":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if what in ("sleeps", "stuck"):
+        time.sleep(60)
+    if what == "exits":
+        os._exit(3)
+    return "ended", f"{folder.name} in {os.getpid()}"
+
+
+def main():
+    worker._serve = serve
+    worker.main()
