@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,15 @@ from tff_re.sites.count_noise import deviation
 from tff_re.sites.policy import for_sites, recipe_digest
 from tff_re.sites.prepared import require_task
 from tff_re.sites.survey_messages import DEV, TEST, TRAIN, CountTable, Survey, SurveyAnswer
-from tff_re.sites.survey_tables import EARLIER, NOT_LISTED, ONLY, OTHERS, UNKNOWN, cut_columns
+from tff_re.sites.survey_tables import (
+    EARLIER,
+    NOT_LISTED,
+    OTHERS,
+    UNKNOWN,
+    cut_columns,
+    require_form,
+    splits_of,
+)
 from tff_re.sites.transport import Engine
 from tff_re.sites.words import require_one_secret
 from tff_re.tasks import TASKS
@@ -62,11 +71,13 @@ class Skew:
       mean: mean over sites of the total variation distance: half the sum of the differences of shares, from 0 (alike)
         to 1.
       at_least: whether labels that a site hides were taken together, so that the distance may be larger.
+      partial: whether such labels were left out, because texts have any number of labels.
       distances: site -> its own, of those sites whose policy allows it.
     """
 
     mean: float
     at_least: bool
+    partial: bool
     distances: dict[str, float]
 
 
@@ -171,7 +182,7 @@ def added(recipe: Recipe, question: Survey, answers: Mapping[str, SurveyAnswer])
     Raises:
       UserError: the answers do not fit together, or do not answer the question.
     """
-    _require_answered(recipe_digest(recipe), question, answers)
+    _require_answered(recipe, question, answers)
     names = dict.fromkeys(table.name for answer in answers.values() for table in answer.tables)
     tables = {name: _total(name, answers) for name in names}
     one_clients = [answer for answer in answers.values() if answer.one_client]
@@ -196,14 +207,11 @@ def added(recipe: Recipe, question: Survey, answers: Mapping[str, SurveyAnswer])
     )
     if note is not None and result.own_vocabulary:
         notes.append(note)
-    return _with_lines(result, tuple(_warnings(result)), tuple(notes))
+    return dataclasses.replace(result, warnings=tuple(_warnings(result)), notes=tuple(notes))
 
 
-def _with_lines(result: SurveyResult, warnings: tuple[str, ...], notes: tuple[str, ...]) -> SurveyResult:
-    return SurveyResult(**{**vars(result), "warnings": warnings, "notes": notes})
-
-
-def _require_answered(digest: str, question: Survey, answers: Mapping[str, SurveyAnswer]) -> None:
+def _require_answered(recipe: Recipe, question: Survey, answers: Mapping[str, SurveyAnswer]) -> None:
+    digest, splits = recipe_digest(recipe), splits_of(recipe)
     for site, answer in answers.items():
         if answer.recipe != digest:
             raise UserError(
@@ -212,10 +220,20 @@ def _require_answered(digest: str, question: Survey, answers: Mapping[str, Surve
         least = answer.least_count
         if answer.epsilon != question.epsilon or (least is not None and least < question.least_count):
             raise UserError(f"site {site}: its counts are protected in another way than asked for")
-        if DEV in answer.table("texts").rows and not any(DEV in a.table("texts").rows for a in answers.values()):
-            raise UserError(f"site {site}: counts a split that the others do not")
+        _require_tables(site, answer, splits)
     if len({answer.max_length for answer in answers.values()}) > 1:
         raise UserError("the sites cut texts at other lengths; use the same tokenizer and version everywhere")
+
+
+def _require_tables(site: str, answer: SurveyAnswer, splits: tuple[str, ...]) -> None:
+    names = {table.name for table in answer.tables}
+    if missing := {"texts", "lengths", "repeats"} - names:
+        raise UserError(f"site {site}: its answer lacks the table of {min(missing)}; use the same version everywhere")
+    try:
+        for table in answer.tables:
+            require_form(table, splits, answer.max_length)
+    except ValueError as error:
+        raise UserError(f"site {site}: {error} than the recipe has; use the same version everywhere") from None
 
 
 def _total(name: str, answers: Mapping[str, SurveyAnswer]) -> TotalTable:
@@ -225,9 +243,6 @@ def _total(name: str, answers: Mapping[str, SurveyAnswer]) -> TotalTable:
         columns = {c: None for c in columns if c not in (NOT_LISTED, OTHERS)} | {
             c: None for c in columns if c in (NOT_LISTED, OTHERS)
         }
-    for site, table in tables.items():
-        if name != "labels" and table.columns != tuple(columns):
-            raise UserError(f"site {site} counts in other columns than the others ({name}); use the same version")
     splits = [split for split in (TRAIN, DEV, TEST) if any(split in table.rows for table in tables.values())]
     rows = {
         split: {column: sum((_cell(t, split, column) for t in tables.values()), Cell()) for column in columns}
@@ -294,13 +309,12 @@ def _skew(answers: Mapping[str, SurveyAnswer], many_labels: bool) -> Skew | None
     numbers = np.column_stack([numbers, np.maximum(0, size - numbers.sum(1))])
     shares, together = numbers / size[:, None], numbers.sum(0) / size.sum()
     distances = dict(zip(counts, (0.5 * np.abs(shares - together).sum(1)).tolist(), strict=True))
-    at_least = any(
-        None in a.table("labels").row(TRAIN) or OTHERS in a.table("labels").columns for a in answers.values()
-    )
+    tables = [answer.table("labels") for answer in answers.values()]
+    hides = any(None in table.row(TRAIN) or OTHERS in table.columns for table in tables)
     silent = sum(not answer.show_distance for answer in answers.values())
     # One that is not shown would follow from the mean and the others.
     shown = {site: d for site, d in distances.items() if answers[site].show_distance and silent != 1}
-    return Skew(float(np.mean(list(distances.values()))), at_least, shown)
+    return Skew(float(np.mean(list(distances.values()))), hides and not many_labels, hides and many_labels, shown)
 
 
 def _overlap(answers: Mapping[str, SurveyAnswer]) -> tuple[WordOverlap | None, str | None]:
@@ -330,28 +344,29 @@ def _notes(tables: Mapping[str, TotalTable], sites: int, skew: Skew | None, ques
     elif skew is None:
         yield "the label skew is not known: the sites do not show enough counts of the same labels"
     if question.epsilon is not None and "unknown" not in tables:
-        yield "unknown tokens are not counted: with noise only those of a tokenizer, a vocabulary is made of other texts"
+        yield "unknown tokens are not counted: a vocabulary of the sites' own words depends on all texts"
 
 
 def _warnings(result: SurveyResult) -> Iterator[str]:
+    """Lines about what is clear in spite of hidden counts and noise."""
     tables = result.tables
     texts = {split: row["texts"].total for split, row in tables["texts"].rows.items()}
-    cut = cut_columns(result.max_length)
-    for split, row in tables["lengths"].rows.items():
-        count = sum(row[column].total for column in cut)
-        if texts[split] > 0 and count > MANY_CUT * texts[split]:
-            yield f"{split}: at least {count / texts[split]:.0%} of the texts are cut at {result.max_length} tokens"
-    if "unknown" in tables:
+
+    def of_texts(table: str, split: str, columns: Sequence[str], least_share: float = 0.0) -> int:
+        """Return the number of texts in these columns, or 0 if it is not clear that their share is larger."""
+        count = sum(tables[table].rows[split][column].total for column in columns)
+        return count if count - 2 * (tables[table].noise or 0) > least_share * max(0, texts[split]) else 0
+
+    for split in texts:
+        if count := of_texts("lengths", split, cut_columns(result.max_length), MANY_CUT):
+            yield f"{split}: {count} of {texts[split]} texts are cut at {result.max_length} tokens"
         most = list(UNKNOWN)[-1]
-        for split, row in tables["unknown"].rows.items():
-            if texts[split] > 0 and row[most].total > MANY_CUT * texts[split]:
-                share = row[most].total / texts[split]
-                yield f"{split}: in at least {share:.0%} of the texts {most} of the tokens are unknown"
-    for split, row in tables["repeats"].rows.items():
-        for column, cell in row.items():
-            if cell.total > (tables["repeats"].noise or 0) * 2 and column != ONLY:
+        if "unknown" in tables and (count := of_texts("unknown", split, [most], MANY_CUT)):
+            yield f"{split}: in {count} of {texts[split]} texts {most} of the tokens are unknown"
+        for column in tables["repeats"].columns[:-1]:
+            if count := of_texts("repeats", split, [column]):
                 where = "occur earlier in the split" if column == EARLIER else f"are {column}, too"
-                yield f"{split}: at least {cell.total} of {texts[split]} texts {where}"
+                yield f"{split}: {count} of {texts[split]} texts {where}"
     if "labels" in tables:
         yield from _warnings_of_labels(tables["labels"])
 

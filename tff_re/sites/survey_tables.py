@@ -26,6 +26,7 @@ from typing import Any
 
 import attrs
 
+from tff_re.recipes.reading import Recipe
 from tff_re.sites.check import LONGEST_LABEL, MOST_LABELS, ReadData, token_numbers
 from tff_re.sites.count_noise import discrete_laplace
 from tff_re.sites.fields import NAME
@@ -49,6 +50,9 @@ EARLIER, ONLY = "earlier in the split", "not before"
 
 NOT_LISTED, OTHERS = "not in the list", "others"
 """Columns of labels that are not named."""
+
+
+LEFT_OUT = ("texts of clients that are too small",)
 
 
 @dataclass(frozen=True)
@@ -82,13 +86,8 @@ class SiteCounts:
         self._read, self._data = read, read.data
         self._task = TASKS[self._data.recipe.task.name]
         self._listed = read.listed or tuple(labels or ())
-        splits = (TRAIN,) if self._task.server_tests else (TRAIN, DEV, TEST) if self._has_dev else (TRAIN, TEST)
         samples = self._data.split_samples
-        self.samples = {split: samples.get(split, []) for split in splits}
-
-    @property
-    def _has_dev(self) -> bool:
-        return self._data.recipe.has_choice
+        self.samples = {split: samples.get(split, []) for split in splits_of(self._data.recipe)}
 
     def tables(self, *, one_client: bool, least: int | None) -> list[RawTable]:
         """Return all tables that can be protected.
@@ -190,7 +189,7 @@ class SiteCounts:
         One text changes its own row by 1. In each later split it may move the first text that equals it to another
         column, which changes two counts.
         """
-        columns = (EARLIER, *(f"in {split}" for split in list(self.samples)[:-1]), ONLY)
+        columns = repeat_columns(tuple(self.samples))
         seen: dict[str, set[int]] = {}
         rows = []
         for split, samples in self.samples.items():
@@ -209,7 +208,7 @@ class SiteCounts:
         clients = self._data.partition.clients
         small = [held for client, held in clients.items() if client not in self._data.clients]
         texts = sum(len(held.train) + len(held.test) for held in small)
-        return RawTable("left_out", (TRAIN,), ("texts of clients that are too small",), ((texts,),))
+        return RawTable("left_out", (TRAIN,), LEFT_OUT, ((texts,),))
 
     def frequent_words(self, least: int) -> list[str]:
         """Return the words that at least `least` training texts hold and that occur `task.min_count` times."""
@@ -224,6 +223,39 @@ class SiteCounts:
         counted = self._data.word_counts()
         frequent = zip(counted.words, counted.counts, strict=True)
         return [word for word, count in frequent if count >= options.min_count and holding[word] >= least]
+
+
+def splits_of(recipe: Recipe) -> tuple[str, ...]:
+    """Return the splits that clients may have under a recipe."""
+    if TASKS[recipe.task.name].server_tests:
+        return (TRAIN,)
+    return (TRAIN, DEV, TEST) if recipe.has_choice else (TRAIN, TEST)
+
+
+def require_form(table: CountTable, splits: tuple[str, ...], limit: int | None) -> None:
+    """Raise ValueError unless a site's table has the rows and columns that `SiteCounts` makes.
+
+    Args:
+      table: of an answer.
+      splits: see `splits_of`.
+      limit: tokens of a text that are used; None: all.
+    """
+    columns = {
+        **{"texts": ("texts",), "clients": ("clients",), "client_sizes": (*SIZES, LARGEST), "left_out": LEFT_OUT},
+        **{"lengths": length_columns(limit), "unknown": tuple(UNKNOWN), "repeats": repeat_columns(splits)},
+    }
+    if table.rows != ((TRAIN,) if table.name in ("client_sizes", "left_out") else splits):
+        raise ValueError(f"its table of {table.name} has other rows")
+    if table.name == "labels":
+        if table.columns[-1] not in (NOT_LISTED, OTHERS) or {NOT_LISTED, OTHERS} & {*table.columns[:-1]}:
+            raise ValueError("its table of labels has other columns")
+    elif table.columns != columns[table.name]:
+        raise ValueError(f"its table of {table.name} has other columns")
+
+
+def repeat_columns(splits: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of the columns of repeats."""
+    return (EARLIER, *(f"in {split}" for split in splits[:-1]), ONLY)
 
 
 def length_ends(limit: int | None) -> list[int]:
