@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import json
 import threading
 from contextlib import ExitStack
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,12 +22,13 @@ from tff_re.pages.survey_page import survey_page, survey_sections
 from tff_re.recipes.reading import resolve
 from tff_re.sites import protocol
 from tff_re.sites.asking import Patience
+from tff_re.sites.check import read_data
 from tff_re.sites.data import SiteData
 from tff_re.sites.messages import unpack
 from tff_re.sites.policy import AllowOptions, for_sites, read_site, recipe_table
 from tff_re.sites.site import SiteService
 from tff_re.sites.survey import Cell, survey_sites
-from tff_re.sites.survey_tables import EARLIER, NOT_LISTED, ONLY, OTHERS
+from tff_re.sites.survey_tables import EARLIER, NOT_LISTED, ONLY, OTHERS, SiteCounts
 from tff_re.sites.transport import InMemory, NoAnswer, Serving
 
 COUNTS = {"aachen": (20, 8, 0), "bonn": (10, 30, 3), "celle": (6, 7, 6)}
@@ -184,7 +187,7 @@ def test_noise_of_epsilon(tmp_path):
     files = relation_sites(tmp_path, allow={"survey": {"epsilon": 400.0}})
     result, sent = surveyed(files, relations_recipe(), epsilon=400.0)
     assert result.least_counts is None and "words" not in result.tables and result.words is None
-    # Five tables: ε = 80 each; the noise of the texts is 0 but for a chance of e^-80.
+    # Four tables: ε = 100 each; the noise of the texts is 0 but for a chance of e^-100.
     assert cells(result, "texts") == {"texts": Cell(90)} and cells(result, "labels")["stops"] == Cell(9)
     assert cells(result, "labels")["raises"] == Cell(36) and "unknown" not in result.tables
     scales = {t["name"]: t["scale"] for t in unpack(sent[0][2])[0]["tables"]}
@@ -202,6 +205,59 @@ def test_with_noise_a_label_is_counted_only_if_it_is_listed(tmp_path):
     assert result.tables["labels"].columns == ("x", "y", NOT_LISTED)
     with pytest.raises(UserError, match=r"aachen: surveys of its data spent ε = 2 of 2 .* and 0.5 more"):
         surveyed(files, recipe_of(), epsilon=0.5)
+
+
+def changes(before, after):
+    """Table -> the sum of the differences of all of its counts."""
+    return {
+        table.name: int(np.abs(np.array(table.counts) - np.array(after[table.name].counts)).sum()) for table in before
+    }
+
+
+def test_no_text_changes_a_table_by_more_than_its_sensitivity(tmp_path):
+    train = [mention(n, LABELS[n % 2], words=30 * (n % 2)) for n in range(4)]
+    train += [{**train[0], "id": "again", "document": "again"}]
+    test = [{**train[0], "id": "t0"}, {**train[1], "id": "t1"}, {**train[1], "id": "t2"}]
+    recipe, seen = relations_recipe(), set()
+
+    def raw(records):
+        path = write_site(tmp_path, "bonn", {}, data=RELATIONS, clients={"rule": "documents"})
+        write_texts(tmp_path / "texts.jsonl", records)
+        write_texts(tmp_path / "test.jsonl", test)
+        site = read_site(path)
+        read = read_data(site, site.local_recipe(recipe_table(for_sites(recipe))))
+        return SiteCounts(read, None).tables(one_client=False, least=None)
+
+    whole = raw(train)
+    assert [table.name for table in whole] == ["texts", "clients", "client_sizes", "labels", "lengths", "repeats"]
+    for n in range(len(train)):
+        fewer = {table.name: table for table in raw(train[:n] + train[n + 1 :])}
+        for table in whole:
+            change = changes([table], fewer)[table.name]
+            assert change <= table.sensitivity
+            seen.add((table.name, change))
+    assert {("texts", 1), ("labels", 1), ("lengths", 1), ("repeats", 3)} <= seen
+
+
+def test_the_sensitivity_of_repeats_is_that_of_all_arrangements():
+    def repeats(*splits):
+        counts = object.__new__(SiteCounts)
+        counts.samples = {
+            split: [SimpleNamespace(text=text) for text in texts]
+            for split, texts in zip(("train", "dev", "test"), splits, strict=True)
+        }
+        return counts._repeats()
+
+    largest = 0
+    for splits in itertools.product(["", "a", "b", "aa", "ab"], repeat=3):
+        before = repeats(*splits)
+        for place in range(3):
+            more = list(splits)
+            more[place] = "a" + more[place]
+            change = changes([before], {"repeats": repeats(*more)})["repeats"]
+            largest = max(largest, change)
+            assert change <= before.sensitivity
+    assert largest == before.sensitivity == 5
 
 
 def asked(files, recipe, **ways):

@@ -28,7 +28,7 @@ from tff_re.runtime import is_of_sites
 )
 @click.option(
     "--epsilon",
-    type=click.FloatRange(min=0, min_open=True),
+    type=click.FloatRange(min=0.001, max=1e6),
     help="Ask for counts with noise of this ε at each site, and hide none.",
 )
 @click.option("--labels", metavar="A,B,C", help="Labels to count, if the recipe does not list them.")

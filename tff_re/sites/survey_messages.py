@@ -31,6 +31,7 @@ TRAIN, DEV, TEST = "train", "dev", "test"
 MAX_LEAST_COUNT = 1_000_000
 
 _POSITIVE = check(lambda value: math.isfinite(value) and value > 0, "be a positive number")
+_EPSILON = number(0.001, 1e6)
 _COUNT = optional(number(-MAX_OCCURRENCES, MAX_OCCURRENCES))
 
 
@@ -82,7 +83,7 @@ class SurveyAnswer(Answer):
 
     recipe: str = attrs.field(validator=HEX)
     least_count: int | None = attrs.field(validator=optional(number(1, MAX_LEAST_COUNT)))
-    epsilon: float | None = attrs.field(validator=optional(_POSITIVE))
+    epsilon: float | None = attrs.field(validator=optional(_EPSILON))
     tables: tuple[CountTable, ...] = attrs.field(validator=length(1, 8))
     one_client: bool
     max_length: int | None = attrs.field(validator=optional(number(1, MAX_OCCURRENCES)))
@@ -131,7 +132,7 @@ class Survey(Question):
     answer: ClassVar[type] = SurveyAnswer
     recipe: str = attrs.field(validator=length(0, MAX_TEXT), repr=False)
     least_count: int | None = attrs.field(validator=optional(number(1, MAX_LEAST_COUNT)))
-    epsilon: float | None = attrs.field(validator=optional(_POSITIVE))
+    epsilon: float | None = attrs.field(validator=optional(_EPSILON))
     labels: tuple[str, ...] | None = attrs.field(validator=optional(NAMES))
 
     def __attrs_post_init__(self):

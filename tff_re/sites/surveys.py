@@ -21,7 +21,6 @@ import attrs
 from datasets.errors import DataError
 from datasets.files import replace_file, sha256_of
 from tff_re.errors import UserError
-from tff_re.models.hub import offline
 from tff_re.recipes.reading import Recipe
 from tff_re.sites.check import ReadData, read_data
 from tff_re.sites.decisions import Decisions
@@ -150,8 +149,7 @@ class Surveys:
             clients = attrs.evolve(site.options.clients, least_examples=1)
             site = attrs.evolve(site, options=attrs.evolve(site.options, clients=clients))
         try:
-            with offline():
-                return read_data(site, recipe)
+            return read_data(site, recipe)
         except (UserError, DataError) as error:
             _log.warning("the data cannot be read: %s", error)
             raise Refused("its data cannot be read for this recipe; see the site's log") from None
