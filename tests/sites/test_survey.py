@@ -226,6 +226,7 @@ def test_no_text_changes_a_table_by_more_than_its_sensitivity(tmp_path):
         write_texts(tmp_path / "test.jsonl", test)
         site = read_site(path)
         read = read_data(site, site.local_recipe(recipe_table(for_sites(recipe))))
+        read.data.count_all_clients()
         return SiteCounts(read, None).tables(one_client=False, least=None)
 
     whole = raw(train)
@@ -335,7 +336,7 @@ def test_the_default_is_a_least_count_of_five(given):
     ("change", "line"),
     [
         (lambda table: table["tables"].pop(0), "'tables' must count the texts"),
-        (lambda table: table["tables"].pop(), "lacks the table of"),
+        (lambda table: table["tables"].pop(2), "lacks the table of lengths"),
         (lambda table: table["tables"].append(table["tables"][0]), "must not hold the same twice"),
         (lambda table: table["tables"][0]["counts"].pop(), "must have a number for each row and column"),
         (lambda table: table["tables"][0]["counts"][0].__setitem__(0, 3), "must not be smaller than the least count"),

@@ -140,19 +140,18 @@ class Surveys:
             )
 
     def _read(self, recipe: Recipe, least: int | None) -> ReadData:
-        """Read the data; with noise also clients that a run leaves out because they are too small.
+        """Read the data; with noise also clients that a run leaves out because they have few training examples.
 
         Otherwise one text could decide whether a client's other texts are counted.
         """
-        site = self._site
-        if least is None and site.options.clients.rule != "share":
-            clients = attrs.evolve(site.options.clients, least_examples=1)
-            site = attrs.evolve(site, options=attrs.evolve(site.options, clients=clients))
         try:
-            return read_data(site, recipe)
+            read = read_data(self._site, recipe)
         except (UserError, DataError) as error:
             _log.warning("the data cannot be read: %s", error)
             raise Refused("its data cannot be read for this recipe; see the site's log") from None
+        if least is None:
+            read.data.count_all_clients()
+        return read
 
     def _names(self, recipe: Recipe, read: ReadData, question: Survey, least: int | None) -> tuple[str, str]:
         """Return the digests of the training data and of the question about it."""
