@@ -437,7 +437,10 @@ def test_the_command_prints_and_writes_a_page(tmp_path, sockets, capsys):
         (["--out", "survey.pdf"], "give a file whose name ends with .html or .json"),
         (["--set", "task.max_lenght=3"], "max_length"),
         (["--runtime", "in-process"], "give --runtime sites:… or flower:…"),
-        (["--runtime", "sites:aachen=absent.sock,bonn=absent.sock", "--retry-seconds", "0"], "absent.sock"),
+        (
+            ["--runtime", "sites:aachen=absent.sock,bonn=absent.sock", "--retry-seconds", "0"],
+            "site aachen does not answer (No such",
+        ),
     ],
 )
 def test_bad_input_is_one_line(tmp_path, sockets, capsys, arguments, line):

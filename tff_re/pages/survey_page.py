@@ -71,8 +71,8 @@ def _sizes(result: SurveyResult) -> list[Block]:
         for name in ("texts", "clients", "client_sizes")
         if (table := tables.get(name)) is not None and table.noise is not None
     ]
-    caption = f"Standard deviation of the noise: {', '.join(noise)}." if noise else ""
-    return [Table(["", *splits], rows, caption=caption)]
+    words = [Words(f"Standard deviation of the noise: {', '.join(noise)}.")] if noise else []
+    return [Table(["", *splits], rows), *words]
 
 
 def _table(result: SurveyResult, name: str, heading: str) -> list[Block]:
@@ -82,11 +82,13 @@ def _table(result: SurveyResult, name: str, heading: str) -> list[Block]:
         [column, *(_share(table.rows[split][column], texts.rows[split]["texts"]) for split in table.rows)]
         for column in table.columns
     ]
-    return [Table([heading, *table.rows], rows, caption=_noise(table))]
+    return [Table([heading, *table.rows], rows), *_noise(table)]
 
 
-def _noise(table: TotalTable) -> str:
-    return "" if table.noise is None else f"Standard deviation of the noise of a count: {table.noise:.1f}."
+def _noise(table: TotalTable) -> list[Block]:
+    if table.noise is None:
+        return []
+    return [Words(f"Standard deviation of the noise of a count: {table.noise:.1f}.")]
 
 
 def _cut(result: SurveyResult) -> list[Block]:

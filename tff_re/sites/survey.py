@@ -310,7 +310,7 @@ def _skew(answers: Mapping[str, SurveyAnswer], many_labels: bool) -> Skew | None
     shares, together = numbers / size[:, None], numbers.sum(0) / size.sum()
     distances = dict(zip(counts, (0.5 * np.abs(shares - together).sum(1)).tolist(), strict=True))
     tables = [answer.table("labels") for answer in answers.values()]
-    hides = any(None in table.row(TRAIN) or OTHERS in table.columns for table in tables)
+    hides = any(None in table.row(TRAIN) or (OTHERS in table.columns and table.row(TRAIN)[-1]) for table in tables)
     silent = sum(not answer.show_distance for answer in answers.values())
     # One that is not shown would follow from the mean and the others.
     shown = {site: d for site, d in distances.items() if answers[site].show_distance and silent != 1}
@@ -355,7 +355,8 @@ def _warnings(result: SurveyResult) -> Iterator[str]:
     def of_texts(table: str, split: str, columns: Sequence[str], least_share: float = 0.0) -> int:
         """Return the number of texts in these columns, or 0 if it is not clear that their share is larger."""
         count = sum(tables[table].rows[split][column].total for column in columns)
-        return count if count - 2 * (tables[table].noise or 0) > least_share * max(0, texts[split]) else 0
+        noise = (tables[table].noise or 0) * np.sqrt(len(columns))
+        return count if count - 2 * noise > least_share * max(0, texts[split]) else 0
 
     for split in texts:
         if count := of_texts("lengths", split, cut_columns(result.max_length), MANY_CUT):
@@ -379,7 +380,8 @@ def _warnings_of_labels(table: TotalTable) -> Iterator[str]:
     if none:
         yield f"labels without a training text: {', '.join(none)}"
     if few:
-        yield f"labels of which no site shows enough training texts: {', '.join(few)}"
+        why = "of which no site shows enough training texts" if table.noise is None else "with few texts for the noise"
+        yield f"labels {why}: {', '.join(few)}"
     unlisted = sum(row[NOT_LISTED].total for row in table.rows.values() if NOT_LISTED in row)
     if unlisted > 2 * (table.noise or 0):
         yield f"at least {unlisted} texts have a label that the recipe does not list: their sites would refuse a run"
