@@ -24,7 +24,7 @@ from tff_re.runtime import is_of_sites
 @click.option(
     "--least-count",
     type=click.IntRange(min=1),
-    help="Hide smaller counts of a site; a site may hide larger ones, too [default: 5].",
+    help="Hide smaller counts of a site, which may hide larger ones, too [default: 5].",
 )
 @click.option(
     "--epsilon",

@@ -11,7 +11,7 @@ from tff_re.sites.survey_tables import cut_columns
 
 
 def survey_page(result: SurveyResult, made_by: str) -> str:
-    """The page as HTML; `made_by` is its last line."""
+    """Return the page as HTML, with `made_by` as its last line."""
     subtitle = "Sums of counts that each site protected before it sent them. No text left a site."
     return page(_title(result), subtitle, survey_sections(result), made_by)
 

@@ -71,7 +71,7 @@ def _truth_or_table(value, kind):
 def _table_class(kind) -> type | None:
     """The attrs class of a key that is true, false or a table."""
     inner = typing.get_args(kind)
-    return next((of for of in inner if attrs.has(of)), None) if bool in inner else None
+    return next((kind for kind in inner if attrs.has(kind)), None) if bool in inner else None
 
 
 _converter.register_structure_hook_func(lambda kind: _table_class(kind) is not None, _truth_or_table)

@@ -254,7 +254,7 @@ def _total(name: str, answers: Mapping[str, SurveyAnswer]) -> TotalTable:
 
 
 def _cell(table: CountTable, split: str, column: str) -> Cell:
-    """Return a site's count; of a label that it does not name, hidden unless it has no other ones."""
+    """Return a site's count, which of a label that it does not name is hidden unless it has no other ones."""
     if split not in table.rows:
         return Cell()
     row = table.row(split)
@@ -282,9 +282,10 @@ def _with_one_clients(table: TotalTable | None, answers: Sequence[SurveyAnswer])
 
 
 def _skew(answers: Mapping[str, SurveyAnswer], many_labels: bool) -> Skew | None:
-    """Return the label skew over the labels that every site shows; all others of a text are one class.
+    """Return the label skew over the labels that every site shows.
 
-    Where texts have any number of labels, how many others there are is not known, and they are left out.
+    All others are one class. Where texts have any number of labels, how many others there are is not known, and they
+    are left out.
     """
     counts: dict[str, dict[str, int]] = {}
     totals: dict[str, int] = {}
@@ -313,8 +314,8 @@ def _skew(answers: Mapping[str, SurveyAnswer], many_labels: bool) -> Skew | None
     hides = any(None in table.row(TRAIN) or (OTHERS in table.columns and table.row(TRAIN)[-1]) for table in tables)
     silent = sum(not answer.show_distance for answer in answers.values())
     # One that is not shown would follow from the mean and the others.
-    shown = {site: d for site, d in distances.items() if answers[site].show_distance and silent != 1}
-    return Skew(float(np.mean(list(distances.values()))), hides and not many_labels, hides and many_labels, shown)
+    allowed = {site: d for site, d in distances.items() if answers[site].show_distance and silent != 1}
+    return Skew(float(np.mean(list(distances.values()))), hides and not many_labels, hides and many_labels, allowed)
 
 
 def _overlap(answers: Mapping[str, SurveyAnswer]) -> tuple[WordOverlap | None, str | None]:
@@ -361,9 +362,9 @@ def _warnings(result: SurveyResult) -> Iterator[str]:
     for split in texts:
         if count := of_texts("lengths", split, cut_columns(result.max_length), MANY_CUT):
             yield f"{split}: {count} of {texts[split]} texts are cut at {result.max_length} tokens"
-        most = list(UNKNOWN)[-1]
-        if "unknown" in tables and (count := of_texts("unknown", split, [most], MANY_CUT)):
-            yield f"{split}: in {count} of {texts[split]} texts {most} of the tokens are unknown"
+        largest = list(UNKNOWN)[-1]
+        if "unknown" in tables and (count := of_texts("unknown", split, [largest], MANY_CUT)):
+            yield f"{split}: in {count} of {texts[split]} texts {largest} of the tokens are unknown"
         for column in tables["repeats"].columns[:-1]:
             if count := of_texts("repeats", split, [column]):
                 where = "occur earlier in the split" if column == EARLIER else f"are {column}, too"

@@ -61,7 +61,7 @@ class CountTable:
             raise ValueError("'counts' must have a number for each row and column")
 
     def row(self, split: str) -> tuple[int | None, ...]:
-        """Return the counts of a split; all are None if it has no row."""
+        """Return the counts of a split, which are all None if it has no row."""
         return self.counts[self.rows.index(split)] if split in self.rows else (None,) * len(self.columns)
 
 

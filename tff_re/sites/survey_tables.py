@@ -113,8 +113,8 @@ class SiteCounts:
         """Count samples by the columns that `columns_of` gives for each."""
         rows = []
         for samples in self.samples.values():
-            found = collections.Counter(column for sample in samples for column in columns_of(sample))
-            rows.append(tuple(found[column] for column in columns))
+            counted = collections.Counter(column for sample in samples for column in columns_of(sample))
+            rows.append(tuple(counted[column] for column in columns))
         return RawTable(name, tuple(self.samples), tuple(columns), tuple(rows), **ways)
 
     def _clients(self) -> RawTable:
@@ -146,8 +146,8 @@ class SiteCounts:
         def columns_of(sample):
             return {name if name in named else rest for name in labels_of[id(sample)]}
 
-        most = len(columns) if self._task.many_labels else 1
-        return self._table("labels", columns, columns_of, sensitivity=most, shares=self._task.many_labels)
+        sensitivity = len(columns) if self._task.many_labels else 1
+        return self._table("labels", columns, columns_of, sensitivity=sensitivity, shares=self._task.many_labels)
 
     def _frequent(self, labels_of: dict[int, list[str]], least: int) -> tuple[str, ...]:
         """Return the labels of the files that at least `least` texts of a split have.
@@ -310,11 +310,11 @@ def _folded(table: RawTable, hidden: set[int]) -> RawTable:
 
     Where a text counts for several columns, their counts are left out.
     """
-    shown = [i for i in range(len(table.columns)) if i not in hidden]
-    columns, rows = tuple(table.columns[i] for i in shown), []
+    named = [i for i in range(len(table.columns)) if i not in hidden]
+    columns, rows = tuple(table.columns[i] for i in named), []
     for row in table.counts:
         more = 0 if table.shares else sum(row[i] for i in hidden)
-        rows.append((*(row[i] for i in shown[:-1]), row[-1] + more))
+        rows.append((*(row[i] for i in named[:-1]), row[-1] + more))
     return dataclasses.replace(table, columns=columns, counts=tuple(rows))
 
 

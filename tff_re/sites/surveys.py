@@ -140,7 +140,7 @@ class Surveys:
             )
 
     def _read(self, recipe: Recipe, least: int | None) -> ReadData:
-        """Read the data; with noise also clients that a run leaves out because they have few training examples.
+        """Read the data, for noise also of clients that a run leaves out because they have few training examples.
 
         Otherwise one text could decide whether a client's other texts are counted.
         """
@@ -168,7 +168,7 @@ class Surveys:
 
 
 def survey_lines(state: Path) -> list[str]:
-    """Return what the surveys of a site spent, for its operator; none before the first survey."""
+    """Return a line for each file of training data that was surveyed, with what its surveys spent."""
     folder, lines = state / FOLDER, []
     for data in sorted({path.name.partition("-")[0] for path in folder.glob("*-*")}):
         stored = _of_data(folder, data)
@@ -183,7 +183,7 @@ def _of_data(folder: Path, data: str) -> list[_Stored]:
 
 
 def _spent(stored: Sequence[_Stored]) -> Fraction:
-    return sum((Fraction(str(of.epsilon)) for of in stored), Fraction(0))
+    return sum((Fraction(str(answer.epsilon)) for answer in stored), Fraction(0))
 
 
 def _read_stored(path: Path) -> _Stored:
