@@ -28,7 +28,16 @@ from tff_re.sites.messages import unpack
 from tff_re.sites.policy import AllowOptions, for_sites, read_site, recipe_table
 from tff_re.sites.site import SiteService
 from tff_re.sites.survey import Cell, survey_sites
-from tff_re.sites.survey_tables import EARLIER, NOT_LISTED, ONLY, OTHERS, SiteCounts
+from tff_re.sites.survey_tables import (
+    EARLIER,
+    NOT_LISTED,
+    ONLY,
+    OTHERS,
+    RawTable,
+    SiteCounts,
+    with_least_count,
+    with_noise,
+)
 from tff_re.sites.transport import InMemory, NoAnswer, Serving
 
 COUNTS = {"aachen": (20, 8, 0), "bonn": (10, 30, 3), "celle": (6, 7, 6)}
@@ -259,6 +268,34 @@ def test_the_sensitivity_of_repeats_is_that_of_all_arrangements():
             largest = max(largest, change)
             assert change <= before.sensitivity
     assert largest == before.sensitivity == 5
+
+
+def test_a_label_of_the_files_is_named_only_with_a_count():
+    texts = RawTable("texts", ("train",), ("texts",), ((108,),))
+    labels = RawTable("labels", ("train",), ("a", "b", OTHERS), ((6, 100, 2),))
+    seen = set()
+    for _ in range(60):
+        _, table = with_least_count([texts, labels], 5)
+        seen.add((table.columns, table.counts))
+    # One of a and b is hidden, so that its name is not told, and its texts are those of others.
+    assert seen == {(("a", OTHERS), ((6, 102),)), (("b", OTHERS), ((100, 8),))}
+
+
+def test_labels_of_which_a_text_may_have_several_hide_both_sides():
+    texts = RawTable("texts", ("train", "test"), ("texts",), ((10,), (4,)))
+    counts = ((10, 7, 3, 0), (4, 4, 0, 0))
+    labels = RawTable("labels", ("train", "test"), ("a", "b", "c", NOT_LISTED), counts, sensitivity=4, shares=True)
+    sizes, table = with_least_count([texts, labels], 5)
+    assert sizes.counts == ((10,), (None,)) and table.counts == ((10, None, None, 0), (None,) * 4)
+    _, noisy = with_noise([texts, labels], 0.5)
+    assert noisy.scale == 4 * 2 / 0.5
+
+
+def test_dev_examples_are_a_split_of_their_own(tmp_path):
+    result, _ = surveyed(write_sites(tmp_path, corpora(8)), recipe_of("fedavgs", "choice.metric=accuracy"))
+    assert list(result.tables["texts"].rows) == list(result.tables["lengths"].rows) == ["train", "dev", "test"]
+    assert result.tables["repeats"].columns == (EARLIER, "in train", "in dev", ONLY)
+    assert cells(result, "texts", "dev")["texts"].total > 0
 
 
 def asked(files, recipe, **ways):
