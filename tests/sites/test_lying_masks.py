@@ -309,6 +309,7 @@ TRICKS = {
     "masked": "tests/sites/test_lying_masks.py",
     "roster": "tests/sites/test_lying_masks.py",
     "open": "tests/sites/test_lying_masks.py",
+    "survey": "tests/sites/test_survey.py",
 }
 
 

@@ -62,6 +62,7 @@ def test_a_site_says_what_it_has_and_no_text(tmp_path):
         "clients for recipe.toml: 1, with 21 examples each",
         "examples for recipe.toml: 21 for training, 9 for testing",
         "masked sums: with aachen, celle, opened over at least 2 sites",
+        "surveys: counts of 0 and of at least 5; 1 of a file of training data",
         f"recipe {DIGEST} (recipe.toml)",
         "words: those that task.min_clients (2 or more) clients hold, with aachen, celle",
     ]

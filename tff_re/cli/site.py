@@ -57,8 +57,9 @@ def site(file, digest, key, mask_key, ledger, check, out, overrides):
         _print_key(config, masks=mask_key)
         return
     from tff_re.sites.ledger import Ledger
+    from tff_re.sites.surveys import survey_lines
 
-    lines = Ledger(config.state, config.options.allow).lines(runs=ledger)
+    lines = Ledger(config.state, config.options.allow).lines(runs=ledger) + survey_lines(config.state)
     if ledger:
         click.echo("\n".join(lines) or "no run was begun on this site's data")
         return

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from rich.table import Table
 
@@ -20,8 +22,7 @@ def check_site(file: Path, recipe: str, overrides: tuple[str, ...], out: Path | 
     Raises:
       UserError, DataError: the site's file, its data or the recipe cannot be read, or `out` cannot be written.
     """
-    if out is not None and (out.suffix not in SUFFIXES or out.is_dir()):
-        raise UserError(f"--out {out}: give a file whose name ends with {' or '.join(SUFFIXES)}")
+    require_page(out)
     from tff_re.models.hub import offline
     from tff_re.recipes.reading import load
     from tff_re.sites.policy import read_site
@@ -33,27 +34,36 @@ def check_site(file: Path, recipe: str, overrides: tuple[str, ...], out: Path | 
     with offline():
         check = check_data(site, loaded)
     for section in data_check_sections(check):
-        _print(section)
+        print_section(section)
     if out is not None:
-        _write(out, check)
-        say_written([out])
+        from tff_re.pages.data_check_page import data_check_page
+
+        write_page(out, check, data_check_page)
 
 
-def _write(out: Path, check) -> None:
+def require_page(out: Path | None) -> None:
+    """Raise UserError unless a page can have this name."""
+    if out is not None and (out.suffix not in SUFFIXES or out.is_dir()):
+        raise UserError(f"--out {out}: give a file whose name ends with {' or '.join(SUFFIXES)}")
+
+
+def write_page(out: Path, content: Any, to_html: Callable[[Any, str], str]) -> None:
+    """Write a dataclass as JSON, or its page as HTML, and say so."""
     from datasets.files import write_atomically
     from tff_re import __version__
-    from tff_re.pages.data_check_page import data_check_page
     from tff_re.runs.folder import permissions
 
     if out.suffix == ".json":
-        text = json.dumps(dataclasses.asdict(check), ensure_ascii=False, indent=2) + "\n"
+        text = json.dumps(dataclasses.asdict(content), ensure_ascii=False, indent=2) + "\n"
     else:
-        text = data_check_page(check, f"Made by tff-re {__version__}.")
+        text = to_html(content, f"Made by tff-re {__version__}.")
     with permissions():
         write_atomically(out, text.encode("utf-8"))
+    say_written([out])
 
 
-def _print(section) -> None:
+def print_section(section) -> None:
+    """Print a section of a page."""
     say(section.title)
     for block in section.blocks:
         if block.kind == "table":

@@ -60,6 +60,23 @@ def _truth_or_names(value, kind):
 _converter.register_structure_hook_func(lambda kind: kind == bool | tuple[str, ...] | None, _truth_or_names)
 
 
+def _truth_or_table(value, kind):
+    if value is None or isinstance(value, bool):
+        return value
+    if not isinstance(value, dict):
+        raise TypeError(f"must be true, false or a table, got {value!r}")
+    return _converter.structure(value, _table_class(kind))
+
+
+def _table_class(kind) -> type | None:
+    """The attrs class of a key that is true, false or a table."""
+    inner = typing.get_args(kind)
+    return next((kind for kind in inner if attrs.has(kind)), None) if bool in inner else None
+
+
+_converter.register_structure_hook_func(lambda kind: _table_class(kind) is not None, _truth_or_table)
+
+
 def _dict(value, kind):
     if not isinstance(value, dict):
         raise TypeError(f"must be a table, got {value!r}")

@@ -126,30 +126,16 @@ def check_data(site: Site, recipe: Recipe) -> DataCheck:
       UserError, DataError: the recipe or a file cannot be read here.
     """
     recipe = site.local_recipe(recipe_table(for_sites(recipe)))
-    data, unknown_labels, problems = _data(site, recipe)
-    if not data.clients:
-        least = site.options.clients.least_examples
-        raise UserError(
-            f"clients.least_examples: none of {len(data.partition.clients)} clients has {least} training examples; "
-            "lower it"
-        )
-    task, options, samples = TASKS[recipe.task.name], data.recipe.task.options, data.split_samples
-    own_words, words = _own_words(data, options)
-    # The sizes of documents are agreed upon later, and no text's tokens depend on them.
-    paths = dataclasses.replace(data.data_paths, words=words, vectors_width=1, document_form=(1,) * 5)
-    encoding, _, _ = task.agreed(task.at_site(options), recipe.seed, paths)
-    max_length, cuts = _max_length(encoding)
-    listed = (recipe.task.get(task.label_keys[0]) if task.label_keys else None) or ()
+    read = read_data(site, recipe)
+    data, problems, encoding, max_length = read.data, list(read.problems), read.encoding, read.max_length
+    task, samples = TASKS[recipe.task.name], data.split_samples
     keys = {split: [example_key(sample) for sample in of_split] for split, of_split in samples.items()}
-    splits = {
-        split: _split(task, data, of_split, encoding, max_length if cuts else None, keys[split], listed, words != ())
-        for split, of_split in samples.items()
-    }
+    splits = {split: _split(task, read, of_split, keys[split]) for split, of_split in samples.items()}
     pairs = ((first, second, set(keys[first])) for first, second in combinations(keys, 2))
     overlaps = tuple(Overlap(first, second, sum(k in known for k in keys[second])) for first, second, known in pairs)
     dropped = list(_left_out(data))
     try:
-        _, notes = task.encoded(task.at_site(options), data.corpora, data.partition, encoding)
+        _, notes = task.encoded(task.at_site(data.recipe.task.options), data.corpora, data.partition, encoding)
         dropped += notes
     except (UserError, DataError) as error:
         problems.append(str(error))
@@ -163,13 +149,63 @@ def check_data(site: Site, recipe: Recipe) -> DataCheck:
         max_length=max_length,
         splits=splits,
         overlaps=overlaps,
-        own_words=own_words,
-        unknown_labels=shown_labels(unknown_labels),
-        missing_labels=tuple(name for name in listed or train if not train.get(name)),
+        own_words=read.own_words,
+        unknown_labels=shown_labels(read.unknown_labels),
+        missing_labels=tuple(name for name in read.listed or train if not train.get(name)),
         dropped=tuple(dict.fromkeys(dropped)),
         problems=tuple(problems),
     )
     return dataclasses.replace(check, warnings=tuple(_warnings(check, site, recipe)))
+
+
+@dataclass(frozen=True)
+class ReadData:
+    """A site's data as a recipe reads and encodes them.
+
+    Attributes:
+      data: the samples by client.
+      listed: the labels that the recipe lists; empty where it has no list.
+      unknown_labels: labels of the files that the list lacks, and their counts.
+      problems: why a run would be refused.
+      own_words: what the site's words are; None with a tokenizer.
+      has_words: whether there are words or pieces to encode with.
+      encoding: with the words that a vocabulary has if other sites hold them, too.
+      max_length: tokens of a text that are encoded; None: all.
+      cuts: whether longer texts are cut and not refused.
+    """
+
+    data: SiteData
+    listed: tuple[str, ...]
+    unknown_labels: dict[str, int]
+    problems: list[str]
+    own_words: OwnWords | None
+    has_words: bool
+    encoding: Any
+    max_length: int | None
+    cuts: bool
+
+
+def read_data(site: Site, recipe: Recipe) -> ReadData:
+    """Read the data of a site for a recipe with the site's own files.
+
+    Raises:
+      UserError, DataError: a file cannot be read, or no client has enough training examples.
+    """
+    data, unknown_labels, problems = _data(site, recipe)
+    if not data.clients:
+        least = site.options.clients.least_examples
+        raise UserError(
+            f"clients.least_examples: none of {len(data.partition.clients)} clients has {least} training examples; "
+            "lower it"
+        )
+    task, options = TASKS[recipe.task.name], data.recipe.task.options
+    own_words, words = _own_words(data, options)
+    # The sizes of documents are agreed upon later, and no text's tokens depend on them.
+    paths = dataclasses.replace(data.data_paths, words=words, vectors_width=1, document_form=(1,) * 5)
+    encoding, _, _ = task.agreed(task.at_site(options), recipe.seed, paths)
+    listed = (recipe.task.get(task.label_keys[0]) if task.label_keys else None) or ()
+    max_length, cuts = _max_length(encoding)
+    return ReadData(data, tuple(listed), unknown_labels, problems, own_words, words != (), encoding, max_length, cuts)
 
 
 def _data(site: Site, recipe: Recipe) -> tuple[SiteData, dict[str, int], list[str]]:
@@ -259,31 +295,30 @@ def _max_length(encoding: Any) -> tuple[int | None, bool]:
     return getattr(encoding, "text_encoding", encoding).max_length, True
 
 
-def _split(
-    task, data: SiteData, samples: Sequence, encoding, cut_at: int | None, keys, listed, has_words: bool
-) -> SplitCheck:
+def token_numbers(encoding: Any, samples: Sequence) -> Iterator[tuple[int, int, int]]:
+    """(length of the text with special tokens, its tokens without these, the unknown ones of them) of each sample."""
     tokenizer = getattr(encoding, "tokenizer", None)
     unknown_id, special = OUT_OF_VOCABULARY_ID, set()
     if tokenizer is not None:
         unknown_id = tokenizer.unk_token_id
         markers = getattr(encoding, "markers", ()) or filter(None, (getattr(encoding, "marker", None),))
         special = {*tokenizer.all_special_ids, *map(tokenizer.convert_tokens_to_ids, markers)} - {unknown_id}
-    lengths, tokens, unknown = [], 0, 0
     for ids in encoding.token_ids(samples):
-        lengths.append(len(ids))
-        tokens += sum(i not in special for i in ids)
-        unknown += ids.count(unknown_id)
-    sizes = np.array(lengths)
+        yield len(ids), sum(i not in special for i in ids), ids.count(unknown_id)
+
+
+def _split(task, read: ReadData, samples: Sequence, keys: Sequence[int]) -> SplitCheck:
+    sizes, tokens, unknown = np.array(list(token_numbers(read.encoding, samples))).T
     return SplitCheck(
         examples=task.rows(samples),
         texts=len(samples),
-        labels=shown_labels(task.label_counts(data.corpora[0], samples), listed),
+        labels=shown_labels(task.label_counts(read.data.corpora[0], samples), read.listed),
         median=float(np.median(sizes)),
         percentile_95=int(np.percentile(sizes, 95, method="inverted_cdf")),
         longest=int(sizes.max()),
-        cut=0 if cut_at is None else int((sizes > cut_at).sum()),
+        cut=int((sizes > read.max_length).sum()) if read.cuts else 0,
         duplicates=len(keys) - len(set(keys)),
-        known=1 - unknown / max(1, tokens) if has_words else None,
+        known=float(1 - unknown.sum() / max(1, tokens.sum())) if read.has_words else None,
     )
 
 

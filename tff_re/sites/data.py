@@ -81,6 +81,11 @@ class SiteData:
         if self.share is not None:
             self.clients, self._counted = _part_of(self.clients, *self.share)
 
+    def count_all_clients(self) -> None:
+        """Let clients take part that have too few training examples, or none. Shares have all of theirs already."""
+        if self.share is None:
+            self.clients = self.partition.clients
+
     @property
     def sizes(self) -> list[tuple[str, int, int, int | None]]:
         """Return (client, training, test and dev examples) for each client that takes part (see `Client`)."""

@@ -32,6 +32,7 @@ from tff_re.sites.keys import (
     read_key,
     read_private,
 )
+from tff_re.sites.survey_options import LEAST_COUNT, SurveyOptions
 from tff_re.tasks import TASKS
 from tff_re.tasks.task import Task
 
@@ -135,6 +136,8 @@ class AllowOptions:
     least_sites: sums leave this site masked only ([aggregation] secure = "masks"), and it opens totals over at least so
       many sites; not set: recipes without masks are answered, too, and totals are opened over at least 2.
     evaluation: whether sums of an evaluation (counts and losses) are answered.
+    survey: what a survey may tell (`SurveyOptions`); false: none is answered. Not set: {least_count = 5}, unless
+      privacy = "example" or least_sites is set, with which nothing leaves this site without noise or a mask.
     """
 
     recipes: tuple[str, ...]
@@ -147,10 +150,20 @@ class AllowOptions:
     least_clients: int = attrs.field(default=1, validator=ge(1))
     least_sites: int | None = attrs.field(default=None, validator=optional(ge(2)))
     evaluation: bool = True
+    survey: bool | SurveyOptions | None = None
 
     def __attrs_post_init__(self):
         if self.epsilon_total is not None and self.privacy != "example":
             raise ValueError("allow.epsilon_total needs allow.privacy = 'example': no other noise is the site's own")
+
+    @property
+    def survey_options(self) -> SurveyOptions | None:
+        """Return what a survey may tell, or None if none is answered."""
+        if isinstance(self.survey, SurveyOptions):
+            return self.survey
+        without = self.privacy == "example" or self.least_sites is not None
+        allowed = not without if self.survey is None else self.survey
+        return SurveyOptions(least_count=LEAST_COUNT) if allowed else None
 
 
 @attrs.frozen(kw_only=True)

@@ -15,6 +15,7 @@ arrays become bytes is `tff_re.sites.messages`.
     open     their signatures                -> keys of masks
     finish   -                               -> -
     ping     -                               -> -
+    survey   the recipe                      -> protected counts of the data (`tff_re.sites.survey_messages`)
 
 Any question may be answered with a `No`.
 """
@@ -42,9 +43,7 @@ from tff_re.sites.fields import (
     MAX_TEXT,
     NAME,
     NAMES,
-    REASON,
     ROSTER,
-    RUN_ID,
     SITE,
     UNIQUE,
     WORDS,
@@ -57,47 +56,9 @@ from tff_re.sites.fields import (
 from tff_re.sites.keys import SIGNATURE_BYTES
 from tff_re.sites.masks import KEY_BYTES, MAX_SITES
 from tff_re.sites.messages import Malformed, pack, unpack
+from tff_re.sites.questions import Answer, No, Question
 from tff_re.sites.structuring import structured, unstructured
-
-
-@attrs.frozen(kw_only=True, eq=False)
-class Question:
-    """What a coordinator asks. `kind` names it, `answer` is the class of its answer."""
-
-    kind: ClassVar[str]
-    answer: ClassVar[type]
-    run: str = attrs.field(validator=RUN_ID)
-
-
-@attrs.frozen(kw_only=True, eq=False)
-class Answer:
-    """What a site answers, with its name as `site`."""
-
-    site: str = attrs.field(validator=SITE)
-
-
-@attrs.frozen(kw_only=True, eq=False)
-class No(Answer):
-    """A site's refusal to answer, with the reason as a line of text in one of its fields.
-
-    Attributes:
-      refused: it does not do what it is asked.
-      failed: its part failed; the same question may be answered later.
-      lost: what an earlier question left is not there any more.
-    """
-
-    refused: str | None = attrs.field(default=None, validator=REASON)
-    failed: str | None = attrs.field(default=None, validator=REASON)
-    lost: str | None = attrs.field(default=None, validator=REASON)
-
-    def __attrs_post_init__(self):
-        if sum(text is not None for text in (self.refused, self.failed, self.lost)) != 1:
-            raise ValueError("must have one reason")
-
-    @property
-    def reason(self) -> str:
-        """Return the reason that is set."""
-        return next(text for text in (self.refused, self.failed, self.lost) if text is not None)
+from tff_re.sites.survey_messages import Survey
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -414,7 +375,10 @@ class Ping(Question):
     answer: ClassVar[type] = PingAnswer
 
 
-QUESTIONS = {q.kind: q for q in (Hello, Words, Reveal, Facts, Agree, Stage, Masked, Roster, Open, Finish, Ping)}
+QUESTIONS = {
+    question.kind: question
+    for question in (Hello, Words, Reveal, Facts, Agree, Stage, Masked, Roster, Open, Finish, Ping, Survey)
+}
 
 
 def require_unique(name: str, rows: np.ndarray) -> None:

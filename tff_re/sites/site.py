@@ -36,6 +36,7 @@ from tff_re.sites.prepared import AgreedEncoding, prepared
 from tff_re.sites.program import Program
 from tff_re.sites.requests import EVALUATE, TRAIN
 from tff_re.sites.store import RunStore
+from tff_re.sites.surveys import Surveys
 from tff_re.sites.words import KEYED, LOCAL, WordsOfSite, secret_check
 from tff_re.tasks import TASKS
 
@@ -88,6 +89,7 @@ class SiteService:
             "roster": self._roster,
             "open": self._open,
             "finish": self._finish,
+            "survey": Surveys(site, self._decisions).answer,
             "ping": lambda question: protocol.PingAnswer(site=self._options.name),
         }
 

@@ -42,7 +42,7 @@ def start_lines(site: Site, file: Path) -> list[str]:
         data = [line for name in _files(site) for line in _for_recipe(site, name)] or list(_data(site))
     except (DataError, UserError) as error:
         raise UserError(f"{file}: {error}") from None
-    return [*data, *_masks(site), *(f"recipe {line}" for line in _recipes(site)), words]
+    return [*data, *_masks(site), _surveys(site), *(f"recipe {line}" for line in _recipes(site)), words]
 
 
 def _words(site: Site) -> str:
@@ -53,6 +53,15 @@ def _words(site: Site) -> str:
     if not others:
         return "words: none; [sites] lists no other site's key, so that runs which count words are refused"
     return f"words: those that task.min_clients ({least} or more) clients hold, with {', '.join(others)}"
+
+
+def _surveys(site: Site) -> str:
+    options = site.options.allow.survey_options
+    if options is None:
+        return "surveys: none is answered"
+    if options.epsilon is not None:
+        return f"surveys: counts with noise, of ε = {options.epsilon:g} for all surveys of a file of training data"
+    return f"surveys: counts of 0 and of at least {options.least_count}; {options.surveys} of a file of training data"
 
 
 def _masks(site: Site) -> Iterator[str]:

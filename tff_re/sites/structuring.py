@@ -122,7 +122,10 @@ def _literal(value, kind):
 
 
 converter = cattrs.Converter(forbid_extra_keys=True)
-for _kind, _what in ((int, "a whole number"), (str, "a text"), (bool, "true or false"), (np.ndarray, "an array")):
+for _kind, _what in (
+    *((int, "a whole number"), (float, "a number with a point"), (str, "a text")),
+    *((bool, "true or false"), (np.ndarray, "an array")),
+):
     converter.register_structure_hook(_kind, _exactly(_kind, _what))
 for _origin, _hook in ((tuple, _tuple), (dict, _dict), (Literal, _literal)):
     converter.register_structure_hook_func(lambda kind, origin=_origin: typing.get_origin(kind) is origin, _hook)

@@ -163,6 +163,7 @@ class BagRelations(Task):
     across_sites = True
     server_tests = True
     numbers_facts = True
+    many_labels = True
 
     def prepare(self, options: Options, partitioner, seed: int, data_paths: DataPaths) -> Prepared:
         """Reads the corpora, shuffles the sentences of the training bags over platforms and encodes all."""

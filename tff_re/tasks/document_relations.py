@@ -111,6 +111,7 @@ class DocumentRelations(Task):
     across_sites = True
     server_tests = True
     label_keys = ("relations", "pair_types")
+    many_labels = True
 
     def prepare(self, options: Options, partitioner, seed: int, data_paths: DataPaths) -> Prepared:
         from tff_re.tasks.held_out_documents import DocumentsAtServer

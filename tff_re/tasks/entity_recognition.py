@@ -140,6 +140,7 @@ class EntityRecognition(LabelledServerTask):
     Options = Options
     across_sites = True
     label_keys = ("entity_types",)
+    many_labels = True
     quality = "f1"
 
     def prepare(self, options: Options, partitioner, seed: int, data_paths: DataPaths) -> Prepared:

@@ -51,6 +51,7 @@ class Task:
       test_file: the key of [task] that names the file to test on.
       label_keys: keys of [task] that limit which labels a file may have, the list of labels first; none: the reader
         knows the labels.
+      many_labels: whether a text may have any number of labels, and not one.
       quality: the metric on test that a comparison of its recipes shows, see `SpanMeasures.quality`.
     """
 
@@ -61,6 +62,7 @@ class Task:
     numbers_facts: bool = False
     test_file: str = "test_path"
     label_keys: tuple[str, ...] = ()
+    many_labels: bool = False
     quality: str = "accuracy"
 
     def prepare(self, options: Any, partitioner: Any, seed: int, data_paths: DataPaths) -> Prepared:
