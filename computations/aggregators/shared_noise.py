@@ -53,7 +53,7 @@ class SharedNoiseMeanFactory(tff.aggregators.WeightedAggregationFactory):
           CompositionError: the grid or the modulus does not go with this many numbers; names the key.
         """
         value_type = tff.types.to_type(value_type)
-        numbers = sum(math.prod(map(int, t.shape)) for t in tff.structure.flatten(value_type))
+        numbers = _numbers(value_type)
         try:
             variance = self._shares.least_variance(numbers)
             bits = _modulus_bits(self._modulus_bits, self._shares.modulus_bits(numbers))
@@ -74,6 +74,10 @@ class SharedNoiseMeanFactory(tff.aggregators.WeightedAggregationFactory):
             return tff.templates.MeasuredProcessOutput(released[0], released[1], released[2])
 
         return tff.templates.AggregationProcess(initialize, next_fn)
+
+    def share_variance(self, value_type: tff.Type) -> int:
+        """Return the variance parameter of a site's share on each number of a sum of such updates."""
+        return self._shares.variance(_numbers(value_type))
 
     def _server(self, value_type: tff.Type, sums_type: tff.Type, variance: int, bits: int):
         """Return what gives the first state, and (state, sums) -> (next state, result, measurements)."""
@@ -111,6 +115,10 @@ class SharedNoiseMeanFactory(tff.aggregators.WeightedAggregationFactory):
             return tff.federated_eval(first, tff.SERVER)
 
         return initialize, release
+
+
+def _numbers(value_type: tff.Type) -> int:
+    return sum(math.prod(map(int, t.shape)) for t in tff.structure.flatten(value_type))
 
 
 def _modulus_bits(chosen: int | None, needed: int) -> int:

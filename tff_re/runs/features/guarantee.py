@@ -13,6 +13,7 @@ from typing import Any
 from computations.local_model import LABEL
 from tff_re.runs.experiment import Experiment
 from tff_re.runs.features.privacy import EPSILON, accounting_in
+from tff_re.runs.features.shares import noise_is_shared
 from tff_re.runs.warm_start import WarmStart, with_start
 
 
@@ -58,7 +59,7 @@ def description(experiment: Experiment, history: Sequence[Mapping[str, float]]) 
         "noise_multiplier": accounting.noise_multiplier,
         "clip": privacy.clip,
         "clip_quantile": privacy.clip_quantile,
-        "mechanism": privacy.mechanism,
+        "mechanism": "discrete gaussian, in shares" if noise_is_shared(experiment.recipe) else privacy.mechanism,
         "sampling": accounting.sampling,
         "accountant": accounting.accountant,
         "neighbours": f"{accounting.relation} one {privacy.unit}",
@@ -95,6 +96,8 @@ def _server(experiment: Experiment) -> str:
 def _noise(experiment: Experiment) -> str:
     """Where the noise comes from, as the end of the sentence "the noise comes …"."""
     privacy = experiment.recipe.privacy
+    if _at_sites(experiment) and noise_is_shared(experiment.recipe):
+        return "in shares, from a secret of each site, which no other party has and nothing in this run's files tells"
     if _at_sites(experiment) and privacy.unit != "client":
         return "from a secret of each site, which no other party has and nothing in this run's files tells"
     source = {
@@ -107,14 +110,17 @@ def _noise(experiment: Experiment) -> str:
 
 
 def _of_updates(experiment: Experiment) -> list[NotCovered]:
-    """With `unit = "client"`, whose noise the server adds."""
+    """With `unit = "client"`, whose noise the server adds, or the sites in shares."""
+    duration = "how long rounds took (timings.csv), which tells how many clients there were"
+    if _at_sites(experiment) and noise_is_shared(experiment.recipe):
+        return [NotCovered("which sites took part in a round (took_part.csv)"), NotCovered(duration)]
     lines = [NotCovered("the sum of the clipped updates before the server adds the noise")]
     if _at_sites(experiment):
         lines = [
             NotCovered("each site's sum of clipped updates, to which the coordinator adds the noise"),
             NotCovered("which sites took part in a round (took_part.csv); for anyone who knows it sampling hides less"),
         ]
-    return [*lines, NotCovered("how long rounds took (timings.csv), which tells how many clients there were")]
+    return [*lines, NotCovered(duration)]
 
 
 def _of_participation(experiment: Experiment) -> list[NotCovered]:
