@@ -35,7 +35,7 @@ class PrivacyOptions:
       without noise; only for simulations, where it also allows `evaluation.train_split`.
     least_sites: with `aggregation.secure`, each site adds its share of the noise to its own sum, and no total is opened
       over fewer sites; the shares of so many, less colluding_sites, are the noise that is counted.
-    colluding_sites: so many sites may work together with the coordinator, and take their own noise off.
+    colluding_sites: so many sites may work together, with the coordinator or not, and take their own noise off.
     noise_seed: `run`: noise from the run's seed, so that a simulation can be repeated; `system`: from the operating
       system's randomness, which is never written; `file:PATH`: from a secret file's bytes.
     """

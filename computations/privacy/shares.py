@@ -5,8 +5,8 @@ Learning with Secure Aggregation", ICML). Clients round their clipped updates to
 an independent sample of the discrete Gaussian to each number of its sum. Only the total over the sites is opened, and
 it has the noise of all of them.
 
-A total is over at least m sites, and up to t of them may work together with the coordinator and take their own noise
-off. So the shares of m - t sites have the noise that epsilon counts. The noise of further sites is added to it and
+A total is over at least m sites, and up to t of them may work together, with or without the coordinator, and take their
+own noise off. So the shares of m - t sites have the noise that epsilon counts. The noise of further sites is added to it and
 protects no less.
 
 It is plain Python, without TensorFlow or federated computations.
@@ -179,14 +179,14 @@ class SharesAccounting(Accounting):
         )
         if not self.at_sites:
             return f"{noise}; simulated: it protects against anyone who sees the models, but not against the {server}"
-        colluding = (
-            f"unless more than {self.colluding_sites} of the sites work together with it"
+        sites = (
+            f"also together with up to {self.colluding_sites} of the sites"
             if self.colluding_sites
-            else "unless a site works together with it"
+            else "but less against a site, which knows its own share"
         )
         return (
-            f"{noise}; it protects against anyone who sees the models, and against the {server}, {colluding}; sums are "
-            f"opened over at least {self.least_sites} sites"
+            f"{noise}; it protects against the {server} and anyone who sees the models, {sites}; sums are opened over "
+            f"at least {self.least_sites} sites"
         )
 
 

@@ -180,7 +180,7 @@ def test_a_client_spends_what_it_took_part_in():
     statement = accounting.statement(4.0, "coordinator")
     for said in (
         "the shares of 2 sites are",
-        "against the coordinator, unless more than 1 of the sites work together with it",
+        "against the coordinator and anyone who sees the models, also together with up to 1 of the sites",
         "opened over at least 3 sites",
     ):
         assert said in statement

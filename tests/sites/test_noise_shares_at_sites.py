@@ -128,7 +128,8 @@ def test_a_restarted_site_that_lost_its_answer_draws_the_same_noise(noised):
 
 def test_a_run_says_against_whom_it_holds(noised):
     summary = json.loads((noised.folder / "run" / "summary.json").read_text("utf-8"))["privacy"]
-    assert "against the coordinator, unless a site works together with it" in summary["statement"]
+    said = "against the coordinator and anyone who sees the models, but less against a site, which knows its own share"
+    assert said in summary["statement"]
     assert summary["noise"].startswith("in shares, from a secret of each site")
     assert "in shares" in summary["mechanism"]
     assert not [line for line in summary["seen_by_server"] if "sum of clipped updates" in line]
