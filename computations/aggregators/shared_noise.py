@@ -61,7 +61,15 @@ class SharedNoiseMeanFactory(tff.aggregators.WeightedAggregationFactory):
             raise CompositionError(str(error)) from None
         encode = tff.tensorflow.computation(_encoder(self._shares, numbers, bits), value_type, weight_type)
         sums = _sums(encode.type_signature.result, bits)
-        initialize, release = self._server(value_type, sums.type_signature.result.member, variance, bits)
+        decode = self._decoder(value_type, sums.type_signature.result.member, bits)
+        initialize, noise = _nothing_kept(), None
+        if not self._at_sites:
+            initialize, noise = _noise_at_server(sums.type_signature.result.member, math.sqrt(variance), bits)
+        clip = self._shares.clip
+
+        @tff.tensorflow.computation
+        def constants():
+            return tf.constant(1.0), collections.OrderedDict([("privacy/clip", tf.constant(clip, tf.float32))])
 
         @tff.federated_computation(
             initialize.type_signature.result,
@@ -70,8 +78,13 @@ class SharedNoiseMeanFactory(tff.aggregators.WeightedAggregationFactory):
         )
         def next_fn(state, value, weight):
             total = sums(tff.federated_map(encode, (value, weight)))
-            released = tff.federated_map(release, (state, total))
-            return tff.templates.MeasuredProcessOutput(released[0], released[1], released[2])
+            fixed = tff.federated_eval(constants, tff.SERVER)
+            factor = fixed[0]
+            if noise is not None:
+                noised = tff.federated_map(noise, (state, total))
+                state, total, factor = noised[0], noised[1], noised[2]
+            result = tff.federated_map(decode, (total, factor))
+            return tff.templates.MeasuredProcessOutput(state, result, fixed[1])
 
         return tff.templates.AggregationProcess(initialize, next_fn)
 
@@ -79,10 +92,9 @@ class SharedNoiseMeanFactory(tff.aggregators.WeightedAggregationFactory):
         """Return the variance parameter of a site's share on each number of a sum of such updates."""
         return self._shares.variance(_numbers(value_type))
 
-    def _server(self, value_type: tff.Type, sums_type: tff.Type, variance: int, bits: int):
-        """Return what gives the first state, and (state, sums) -> (next state, result, measurements)."""
-        expected, at_sites, modulus = self._expected, self._at_sites, 2**bits
-        step, clip, skeletons = self._shares.step, self._shares.clip, []
+    def _decoder(self, value_type: tff.Type, sums_type: tff.Type, bits: int) -> tff.Computation:
+        """Return (total, factor) -> the mean times the factor, as `value_type`."""
+        step, expected, modulus, skeletons = self._shares.step, self._expected, 2**bits, []
 
         @tff.tensorflow.computation(value_type)
         def flatten(value):
@@ -91,30 +103,16 @@ class SharedNoiseMeanFactory(tff.aggregators.WeightedAggregationFactory):
 
         dtypes = [t.dtype for t in flatten.type_signature.result]
 
-        @tff.tensorflow.computation
-        def first():
-            return () if at_sites else _state(tf.constant(0))
-
-        @tff.tensorflow.computation(first.type_signature.result, sums_type)
-        def release(state, sums):
-            totals, known = [tf.cast(words, tf.int64) for words in sums], tf.constant(1.0, tf.float64)
-            if not at_sites:
-                totals, known = _noised(state, totals, math.sqrt(variance))
-                state = _state(state["round"] + 1)
-            totals = [tf.math.floormod(t, modulus) for t in totals]
+        @tff.tensorflow.computation(sums_type, np.float32)
+        def decode(sums, factor):
+            totals = [tf.cast(words, tf.int64) for words in sums]
             totals = [tf.where(t >= modulus // 2, t - modulus, t) for t in totals]
-            result = [
-                tf.cast(known * tf.cast(t, tf.float64) * step / expected, dtype)
-                for t, dtype in zip(totals, dtypes, strict=True)
-            ]
-            measured = collections.OrderedDict([("privacy/clip", tf.constant(clip, tf.float32))])
-            return state, tf.nest.pack_sequence_as(skeletons[0], result), measured
+            factor = tf.cast(factor, tf.float64)
+            means = [factor * tf.cast(t, tf.float64) * step / expected for t in totals]
+            means = [tf.cast(m, dtype) for m, dtype in zip(means, dtypes, strict=True)]
+            return tf.nest.pack_sequence_as(skeletons[0], means)
 
-        @tff.federated_computation
-        def initialize():
-            return tff.federated_eval(first, tff.SERVER)
-
-        return initialize, release
+        return decode
 
 
 def _numbers(value_type: tff.Type) -> int:
@@ -179,18 +177,45 @@ def _sums(sent_type: tff.Type, bits: int) -> tff.Computation:
     return sums
 
 
+def _nothing_kept() -> tff.Computation:
+    """Return what gives the state of a server that adds no noise, ()."""
+    return tff.federated_computation(lambda: tff.federated_value((), tff.SERVER))
+
+
+def _noise_at_server(sums_type: tff.Type, deviation: float, bits: int) -> tuple[tff.Computation, tff.Computation]:
+    """Return what gives the first state, and (state, sums) -> (the next state, noised sums, 1, or NaN without a seed).
+
+    The noise is a rounded Gaussian.
+    """
+    dtypes = [t.dtype for t in sums_type]
+
+    @tff.tensorflow.computation
+    def first():
+        return _state(tf.constant(0))
+
+    @tff.tensorflow.computation(first.type_signature.result, sums_type)
+    def noise(state, sums):
+        totals, known = _noised(state, [tf.cast(words, tf.int64) for words in sums], deviation)
+        words = [tf.cast(tf.math.floormod(t, 2**bits), dtype) for t, dtype in zip(totals, dtypes, strict=True)]
+        return _state(state["round"] + 1), words, known
+
+    @tff.federated_computation
+    def initialize():
+        return tff.federated_eval(first, tff.SERVER)
+
+    return initialize, noise
+
+
 def _state(round_num):
     return collections.OrderedDict([(NOISE_SEED, tf.zeros([2], tf.int32)), ("round", round_num)])
 
 
 def _noised(state, totals, deviation: float):
-    """Return integers with rounded Gaussian noise, and 1, or NaN if the state has no seed."""
-    seed = state[NOISE_SEED]
-    known = tf.where(tf.reduce_any(tf.not_equal(seed, 0)), tf.constant(1.0, tf.float64), np.nan)
-    noised = []
+    """Return integers (int64) with noise, and float32 1, or NaN if the state has no seed."""
+    seed, noised = state[NOISE_SEED], []
     for index, total in enumerate(totals):
         stream = tf.random.experimental.stateless_fold_in(seed, index)
         stream = tf.random.experimental.stateless_fold_in(stream, state["round"])
         noise = tf.round(deviation * tf.random.stateless_normal(total.shape, stream, dtype=tf.float64))
         noised.append(total + tf.cast(noise, tf.int64))
-    return noised, known
+    return noised, tf.where(tf.reduce_any(tf.not_equal(seed, 0)), 1.0, np.nan)

@@ -6,8 +6,8 @@ an independent sample of the discrete Gaussian to each number of its sum. Only t
 it has the noise of all of them.
 
 A total is over at least m sites, and up to t of them may work together, with or without the coordinator, and take their
-own noise off. So the shares of m - t sites have the noise that epsilon counts. The noise of further sites is added to it and
-protects no less.
+own noise off. So the shares of m - t sites have the noise that epsilon counts. The noise of further sites is added to
+it and protects no less.
 
 It is plain Python, without TensorFlow or federated computations.
 """
