@@ -20,6 +20,7 @@ from tff_re.runs.folder import RunFolder
 from tff_re.runs.reading import read_history
 from tff_re.sites import decisions, noise_share, protocol
 from tff_re.sites.attempts import Attempt, Attempts
+from tff_re.sites.masks import derive_noise_key, derive_own_key, random_words
 from tff_re.sites.messages import Refused, unpack
 from tff_re.sites.program import Program
 from tff_re.sites.run import train_at_sites
@@ -140,6 +141,15 @@ def test_a_run_says_against_whom_it_holds(noised):
 def test_no_number_but_the_words_leaves_in_training(noised):
     kinds = {unpack(message)[0]["kind"] for _, message, _ in noised.federation.sent}
     assert "masked" in kinds and "stage" not in kinds
+
+
+def test_a_key_of_noise_gives_one_stream_of_words():
+    key = derive_noise_key(b"x" * 32, "request", "sums")
+    whole, parts = random_words(key)(5), random_words(key)
+    assert whole.dtype == np.uint64 and np.array_equal(whole, np.concatenate([parts(2), parts(3)]))
+    for other in (derive_noise_key(b"y" * 32, "request", "sums"), derive_noise_key(b"x" * 32, "request", "others")):
+        assert not np.isin(random_words(other)(100), random_words(key)(100)).any()
+    assert derive_own_key(b"x" * 32, "request", "sums") != key
 
 
 # What a site refuses
