@@ -56,9 +56,9 @@ class Privacy(Feature):
 
     def refuse(self, *, at_sites):
         """See `Feature`."""
-        require_private_statistics(self.recipe, at_sites=at_sites)
         if self.options.unit == "client":
             require_shares(self.recipe)
+        require_private_statistics(self.recipe, at_sites=at_sites)
 
     def change_data(self, prepared):
         """See `Feature`."""
