@@ -17,7 +17,7 @@ from fractions import Fraction
 import numpy as np
 
 Words = Callable[[int], np.ndarray]
-"""Number -> so many uniform words, uint64."""
+"""Number of words -> uniform words, uint64."""
 
 MAX_VARIANCE = 1 << 60
 """So that a candidate is far below 2^63."""

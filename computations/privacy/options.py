@@ -33,9 +33,9 @@ class PrivacyOptions:
       set.
     training_metrics: whether sums of the clients' training statistics (loss, steps, how many counted) leave the clients
       without noise; only for simulations, where it also allows `evaluation.train_split`.
-    least_sites: with `aggregation.secure`, each site adds its share of the noise to its own sum, and no total is opened
-      over fewer sites; the shares of so many, less colluding_sites, are the noise that is counted.
-    colluding_sites: so many sites may work together, with the coordinator or not, and take their own noise off.
+    least_sites: with `aggregation.secure`, each site adds a share of the noise to its own sum, and no total is opened
+      over fewer sites; the noise that is counted is that of least_sites - colluding_sites sites.
+    colluding_sites: number of sites that may work together, with the coordinator or not, and take their own noise off.
     noise_seed: `run`: noise from the run's seed, so that a simulation can be repeated; `system`: from the operating
       system's randomness, which is never written; `file:PATH`: from a secret file's bytes.
     """

@@ -81,7 +81,7 @@ class NoiseShares:
         return self.bound / self.levels
 
     def norm(self, numbers: int) -> float:
-        """Return D, for updates of so many numbers."""
+        """Return D, for updates of d numbers."""
         scaled = self.clip / self.step
         return min(scaled + math.sqrt(numbers) / 2, 2 * scaled)
 
@@ -146,8 +146,8 @@ def concentrated_epsilon(rho: float, delta: float) -> float:
     """
     if rho <= 0:
         return 0.0
-    around = math.sqrt(max(math.log(1 / delta), 1e-9) / rho)
-    orders = [1.02 + around * 2.0 ** (exponent / 16) for exponent in range(-64, 49)]
+    best = math.sqrt(max(math.log(1 / delta), 1e-9) / rho)
+    orders = [1.02 + best * 2.0 ** (exponent / 16) for exponent in range(-64, 49)]
     return rdp.compute_epsilon(orders, [rho * order for order in orders], delta)[0]
 
 
