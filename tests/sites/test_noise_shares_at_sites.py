@@ -175,6 +175,19 @@ def test_totals_are_over_the_sites_whose_noise_is_counted():
     decisions_of().roster(attempts, asked.sites, recipe)
 
 
+def test_a_site_may_ask_for_noise_that_sites_add():
+    site, example = decisions_of(privacy="shares"), "privacy={unit = 'example', noise_multiplier = 1.0}"
+    for accepted in ((*MASKS, PRIVACY), (NO_TRAIN, example)):
+        site.require_privacy(recipe_of("fedavgs", *accepted))
+    central = PRIVACY.replace("least_sites = 3", "noise_seed = 'system'")
+    with pytest.raises(UserError, match="this site asks for noise that the sites add"):
+        site.require_privacy(recipe_of("fedavgs", NO_TRAIN, central))
+    with pytest.raises(UserError, match=r"has no \[privacy\]"):
+        site.require_privacy(recipe_of("fedavgs"))
+    with pytest.raises(UserError, match="this site asks for privacy.unit = 'example'"):
+        decisions_of(privacy="example").require_privacy(recipe_of("fedavgs", *MASKS, PRIVACY))
+
+
 @pytest.mark.parametrize("least", [None, 2])
 def test_a_site_opens_one_total_of_the_same_sums(least):
     """Else totals over {a, b, c, d, e}, {b, c} and {d, e} would tell the sums of a, though none of them is small."""

@@ -101,6 +101,11 @@ class Decisions:
         needed, unit = self._allow.privacy, recipe.privacy_unit
         if needed != "none" and unit is None:
             raise UserError("the recipe has no [privacy], and this site asks for it")
+        if needed == "shares" and unit != "example" and not noise_is_shared(recipe):
+            raise UserError(
+                "this site asks for noise that the sites add: privacy.unit = 'example', or 'client' with "
+                "privacy.least_sites"
+            )
         if needed == "example" and unit != "example":
             raise UserError("this site asks for privacy.unit = 'example', whose noise it adds itself")
 
