@@ -184,7 +184,7 @@ def test_a_site_may_ask_for_noise_that_sites_add():
         site.require_privacy(recipe_of("fedavgs", NO_TRAIN, central))
     with pytest.raises(UserError, match=r"has no \[privacy\]"):
         site.require_privacy(recipe_of("fedavgs"))
-    with pytest.raises(UserError, match="this site asks for privacy.unit = 'example'"):
+    with pytest.raises(UserError, match=r"this site asks for privacy.unit = 'example'"):
         decisions_of(privacy="example").require_privacy(recipe_of("fedavgs", *MASKS, PRIVACY))
 
 
