@@ -54,7 +54,8 @@ class AggregationOptions:
     secure_bits: b, of a number that enters a secure sum: it is rounded to the nearest of 2^b - 1 values from
       -secure_bound to secure_bound.
     secure_modulus_bits: m, secure sums are modulo 2^m, and a client sends m bits a number; not set: as few as the
-      clients of a round need, b + log2(clients), rounded up. Fewer are refused.
+      clients of a round need, b + log2(clients), rounded up, and more for noise in shares (`privacy.least_sites`).
+      Fewer are refused.
     secure_bound: numbers of an update are clipped to it, from below and above; with secure_quantile the bound of the
       first round.
     secure_quantile: the bound follows this quantile of the clients' largest numbers; not set: it is fixed.

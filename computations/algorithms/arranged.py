@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import attrs
+import numpy as np
+
 from computations import federated as tff
 from computations.aggregators import AttentionFactory, Noise, PrivateAttentionFactory, PrivateMeanFactory
 from computations.aggregators.mean import LeanMeanFactory
+from computations.aggregators.shared_noise import SharedNoiseMeanFactory
 from computations.client_work import ClientWork
 from computations.errors import CompositionError
 from computations.federated_algorithm import FederatedAlgorithm, recompose
 from computations.privacy.options import PrivacyOptions
+from computations.privacy.shares import NoiseShares
 
 
 def privatised(
-    algorithm: FederatedAlgorithm, privacy: PrivacyOptions, *, expected_clients: float, noise_multiplier: float
+    algorithm: FederatedAlgorithm,
+    privacy: PrivacyOptions,
+    *,
+    expected_clients: float,
+    noise_multiplier: float,
+    shares: SharedNoise | None = None,
 ) -> FederatedAlgorithm:
     """Return the algorithm with differential privacy of clients (`unit = "client"`) in place of its own aggregator.
 
@@ -29,6 +39,7 @@ def privatised(
       privacy: bound, quantile, mechanism and normaliser are read here; the budget is not.
       expected_clients: the fixed denominator: K, or q N with Poisson sampling.
       noise_multiplier: z, as `Accounting.noise_multiplier`.
+      shares: how noise is added in shares; None: the server adds it.
 
     Raises:
       CompositionError: for another unit, and for what is not covered, which it names with what would be needed.
@@ -41,10 +52,28 @@ def privatised(
     noise = _noise(privacy, expected_clients, noise_multiplier)
     if not privacy.training_metrics:
         work = _without_metrics(work)
-    aggregator = _private(algorithm.parts.aggregator, noise, privacy)
+    if shares is None:
+        aggregator = _private(algorithm.parts.aggregator, noise, privacy)
+    else:
+        aggregator = _shared(algorithm, privacy, shares, expected_clients)
     private = recompose(algorithm, client_work=work, aggregator=aggregator)
     require_only_updates(private, privacy)
     return private
+
+
+@attrs.frozen
+class SharedNoise:
+    """How noise is added in shares.
+
+    Attributes:
+      shares: the grid and the noise.
+      at_sites: whether sites add it; else the server of a simulation does.
+      modulus_bits: `aggregation.secure_modulus_bits`.
+    """
+
+    shares: NoiseShares
+    at_sites: bool
+    modulus_bits: int | None
 
 
 def require_only_updates(algorithm: FederatedAlgorithm, privacy: PrivacyOptions) -> None:
@@ -105,6 +134,45 @@ def _private(aggregator, noise: Noise, privacy: PrivacyOptions) -> tff.aggregato
         'privacy.unit = "client" works with the mean and with attention, but this algorithm aggregates with '
         f"{name}, whose sensitivity to one client is not known; leave out [aggregation] or [privacy]"
     )
+
+
+def _shared(
+    algorithm: FederatedAlgorithm, privacy: PrivacyOptions, noise: SharedNoise, expected_clients: float
+) -> tff.aggregators.WeightedAggregationFactory:
+    """Return the mean with noise in shares.
+
+    Raises CompositionError, which names what goes without shares only.
+    """
+    aggregator = algorithm.parts.aggregator
+    for key, is_set in (
+        ("clip_quantile", privacy.clip_quantile is not None),
+        ('mechanism = "tree"', privacy.mechanism == "tree"),
+        ("normaliser", privacy.normaliser is not None),
+    ):
+        if is_set:
+            raise CompositionError(
+                f"privacy.{key} is for noise that the server adds, and with privacy.least_sites the sites add it to a "
+                "sum with one bound for all rounds; leave one of the two out"
+            )
+    if not isinstance(aggregator, LeanMeanFactory):
+        reason = getattr(aggregator, "not_private", None)
+        name = "attention" if isinstance(aggregator, AttentionFactory) else type(aggregator).__name__
+        raise CompositionError(
+            "noise in shares (privacy.least_sites) is for the mean, "
+            + (reason or f"and this algorithm aggregates with {name}; take an algorithm with a mean, such as fedavgs")
+        )
+    if not tff.types.contains_only(algorithm.client_work.update_type, _is_float32):
+        raise CompositionError(
+            f"noise in shares needs updates of float32 numbers, got {algorithm.client_work.update_type}; set "
+            "algorithm.uploads = 'float32'"
+        )
+    return SharedNoiseMeanFactory(
+        noise.shares, expected_clients, at_sites=noise.at_sites, modulus_bits=noise.modulus_bits
+    )
+
+
+def _is_float32(type_spec: tff.Type) -> bool:
+    return not isinstance(type_spec, tff.TensorType) or type_spec.dtype == np.float32
 
 
 def _without_metrics(work: ClientWork) -> ClientWork:

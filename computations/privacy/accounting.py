@@ -179,7 +179,7 @@ def client_accounting(
             plain = _gaussian(z / math.sqrt(count), options.delta)
             return min(plain, _without_replacement(z, num_clients, per_round, count, options.delta))
 
-    z = _noise_multiplier(options, lambda target: _calibrate(lambda z: spent(z, rounds), target, options.delta))
+    z = noise_multiplier_of(options, lambda target: calibrate(lambda z: spent(z, rounds), target, options.delta))
     return Accounting(
         unit="client",
         noise_multiplier=z,
@@ -188,7 +188,7 @@ def client_accounting(
         relation=relation,
         accountant=accountant,
         sampling=drawn,
-        warning=_warning(options.delta, num_clients, "client"),
+        warning=delta_warning(options.delta, num_clients, "client"),
         of_rounds=functools.lru_cache(maxsize=None)(functools.partial(spent, z)),
     )
 
@@ -234,12 +234,12 @@ def example_accounting(
             raise ValueError("no client has an example to train on, so the noise cannot be calibrated")
         worst = max(pairs, key=lambda pair: _poisson_renyi(1.0, *pair, delta))
         while True:  # ends: each pair at most once, for the noise only grows
-            z = _calibrate(lambda z, worst=worst: _poisson(z, *worst, delta), target, delta)
+            z = calibrate(lambda z, worst=worst: _poisson(z, *worst, delta), target, delta)
             epsilon, worst = _largest(z, pairs, delta)
             if epsilon <= target:
                 return z
 
-    z = _noise_multiplier(options, calibrated)
+    z = noise_multiplier_of(options, calibrated)
     name = "example" if options.unit == "example" else "group of examples"
     everybody = functools.lru_cache(maxsize=None)(lambda count: spent(z, dict.fromkeys(kind, count)))
     return Accounting(
@@ -250,7 +250,7 @@ def example_accounting(
         relation=ADD_OR_REMOVE,
         accountant="PLD",
         sampling=f"Poisson batches of {batch:g} expected {options.unit}s inside of every client",
-        warning=_warning(delta, sum(units.values()), name),
+        warning=delta_warning(delta, sum(units.values()), name),
         releases=kind,
         of_rounds=everybody,
         of_participations=lambda taken: spent(z, taken),
@@ -291,7 +291,7 @@ def tree_multiplier(noise_multiplier: float, rounds: int, participations: int) -
     return noise_multiplier / math.sqrt(squares)
 
 
-def _noise_multiplier(options: PrivacyOptions, calibrated: Callable[[float], float]) -> float:
+def noise_multiplier_of(options: PrivacyOptions, calibrated: Callable[[float], float]) -> float:
     if options.noise_multiplier is not None:
         return options.noise_multiplier
     if options.epsilon is None:
@@ -299,7 +299,7 @@ def _noise_multiplier(options: PrivacyOptions, calibrated: Callable[[float], flo
     return calibrated(options.epsilon)
 
 
-def _warning(delta: float, number: int, name: str) -> str | None:
+def delta_warning(delta: float, number: int, name: str) -> str | None:
     if number < 1 or delta * number < 1:
         return None
     return (
@@ -308,7 +308,7 @@ def _warning(delta: float, number: int, name: str) -> str | None:
     )
 
 
-def _calibrate(spent: Callable[[float], float], target: float, delta: float) -> float:
+def calibrate(spent: Callable[[float], float], target: float, delta: float) -> float:
     """Return the lowest noise multiplier z, to one in a thousand, with spent(z) <= target for a decreasing `spent`."""
     high = 1.0
     while spent(high) > target:

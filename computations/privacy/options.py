@@ -33,6 +33,9 @@ class PrivacyOptions:
       set.
     training_metrics: whether sums of the clients' training statistics (loss, steps, how many counted) leave the clients
       without noise; only for simulations, where it also allows `evaluation.train_split`.
+    least_sites: with `aggregation.secure`, each site adds a share of the noise to its own sum, and no total is opened
+      over fewer sites; the noise that is counted is that of least_sites - colluding_sites sites.
+    colluding_sites: number of sites that may work together, with the coordinator or not, and take their own noise off.
     noise_seed: `run`: noise from the run's seed, so that a simulation can be repeated; `system`: from the operating
       system's randomness, which is never written; `file:PATH`: from a secret file's bytes.
     """
@@ -46,10 +49,17 @@ class PrivacyOptions:
     delta: float = field(default=1e-5, validator=_INSIDE)
     normaliser: float | None = field(default=None, validator=optional(POSITIVE))
     training_metrics: bool = False
+    least_sites: int | None = field(default=None, validator=optional(ge(2)))
+    colluding_sites: int = field(default=0, validator=ge(0))
     noise_seed: str = "run"
 
     def __attrs_post_init__(self):
-        refuse_unread(self, dict.fromkeys(("mechanism", "clip_quantile", "normaliser"), ("unit", ("client",))))
+        of_clients = ("mechanism", "clip_quantile", "normaliser", "least_sites", "colluding_sites")
+        refuse_unread(self, dict.fromkeys(of_clients, ("unit", ("client",))))
+        if self.colluding_sites and self.least_sites is None:
+            raise ValueError("colluding_sites needs least_sites")
+        if self.least_sites is not None and self.colluding_sites >= self.least_sites:
+            raise ValueError(f"colluding_sites must be below least_sites = {self.least_sites}, or no noise is left")
 
 
 def rounded_up(epsilon: float) -> str:

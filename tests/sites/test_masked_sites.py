@@ -153,7 +153,7 @@ def test_the_run_says_what_masks_do(run, capsys, tmp_path):
                 "privacy={unit='client', clip=1.0, noise_multiplier=1.0, noise_seed='system'}",
                 "evaluation.train_split=false",
             ),
-            "aggregation.secure cannot be combined with privacy.unit = 'client'",
+            "aggregation.secure needs privacy.least_sites with privacy.unit = 'client'",
         ),
     ],
 )

@@ -23,9 +23,9 @@ from tff_re.recipes.structuring import to_table
 from tff_re.runs.data_source import data_source
 from tff_re.runs.evaluation import Evaluator, ServerEvaluator
 from tff_re.runs.experiment import Experiment
-from tff_re.runs.features.aggregation import sums_are_masked, sums_are_secure
 from tff_re.runs.features.attack import Attack
 from tff_re.runs.features.guarantee import guarantee_of
+from tff_re.runs.features.shares import sums_are_masked, sums_are_secure
 from tff_re.runs.finished import BuilderOf, may_be_written, open_run
 from tff_re.runs.folder import RunFolder, environment, permissions
 from tff_re.runs.randomness import FILE

@@ -17,6 +17,7 @@ import tensorflow as tf
 from computations import federated as tff
 from computations.errors import CompositionError
 from computations.local_model import LABEL
+from tff_re.runs.features.shares import noise_is_shared
 from tff_re.runs.randomness import client_seed, entropy, two_words
 from tff_re.runtime.compiled_form import Step
 from tff_re.runtime.in_process.values import Values
@@ -26,6 +27,7 @@ from tff_re.sites.decisions import Decisions
 from tff_re.sites.experiments import NO_STATE
 from tff_re.sites.masked_layout import layouts_of
 from tff_re.sites.messages import Lost, Malformed, Refused
+from tff_re.sites.noise_share import with_noise_share
 from tff_re.sites.program import Carried, Program, SiteStage, arrays_of, member, value_of
 from tff_re.sites.requests import TRAIN, Request
 
@@ -83,6 +85,8 @@ class StageAnswers:
         ways = {"clients": len(arguments), "threads": self._threads, "pool": self._pool}
         totals, after = program.run_at_site(stage, sent, lambda client, step: arguments[client](step), before, **ways)
         answer = arrays_of(totals)
+        if request.purpose == TRAIN and noise_is_shared(run.recipe):
+            answer = with_noise_share(run.experiment, stage, request, run.store.secret(), answer)
         if request.purpose == TRAIN:
             last = stage is program.stages[-1]
             if last:

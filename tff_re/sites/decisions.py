@@ -6,7 +6,7 @@
     words        vocabulary.least_clients, the other sites' keys
     computation  allow.least_clients, allow.evaluation, the same computation as at the coordinator
     stage        the form of a request, its order, allow.most_rounds, allow.most_bytes_up, the budgets of ε
-    masks        allow.least_sites, the other sites' keys, one answer to an attempt, one roster, all signatures
+    masks        allow.least_sites, the other sites' keys, one answer to an attempt, one total, all signatures
 
 A lying coordinator gains by asking twice: the difference of two answers shows what both sums hide. So the first request
 for a round fixes its clients and broadcast values; the same request is answered with the same bytes, and any other is
@@ -31,13 +31,14 @@ from computations.privacy.options import rounded_up
 from tff_re import __version__
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
-from tff_re.runs.features.aggregation import sums_are_masked
 from tff_re.runs.features.privacy import accounting_in, require_private_statistics
+from tff_re.runs.features.shares import least_sites, noise_is_shared, sums_are_masked
 from tff_re.sites.agreement import SPLITS
 from tff_re.sites.attempts import Attempt, Attempts
 from tff_re.sites.ledger import Ledger, TrainingData
 from tff_re.sites.masked_layout import require_sums
 from tff_re.sites.messages import Refused
+from tff_re.sites.noise_share import require_noised
 from tff_re.sites.policy import Site, recipe_table, table_digest
 from tff_re.sites.requests import EVALUATE, REQUESTS, TRAIN, Record, Request, groups
 
@@ -100,6 +101,11 @@ class Decisions:
         needed, unit = self._allow.privacy, recipe.privacy_unit
         if needed != "none" and unit is None:
             raise UserError("the recipe has no [privacy], and this site asks for it")
+        if needed == "shares" and unit != "example" and not noise_is_shared(recipe):
+            raise UserError(
+                "this site asks for noise that the sites add: privacy.unit = 'example', or 'client' with "
+                "privacy.least_sites"
+            )
         if needed == "example" and unit != "example":
             raise UserError("this site asks for privacy.unit = 'example', whose noise it adds itself")
 
@@ -171,6 +177,8 @@ class Decisions:
             if sums_are_masked(recipe):
                 try:
                     require_sums(programs[purpose])
+                    if purpose == TRAIN and noise_is_shared(recipe):
+                        require_noised(programs[purpose])
                 except CompositionError as error:
                     raise Refused(str(error)) from None
 
@@ -181,14 +189,14 @@ class Decisions:
         if sums_are_masked(recipe) != masked:
             raise Refused(f"the sums of this recipe leave {'in the clear' if masked else 'masked'}, and not otherwise")
 
-    def masked(self, attempts: Attempts, attempt: Attempt) -> None:
+    def masked(self, attempts: Attempts, attempt: Attempt, recipe: Recipe) -> None:
         """Check a question for masked sums before they are computed.
 
         It checks which sites are asked, and that each attempt is answered only once.
         """
         if self._site.options.name not in attempt.sites:
             raise Refused("it is not among the sites whose sums are asked for")
-        self._enough(attempt.sites)
+        self._enough(attempt.sites, recipe)
         known = self._site.others().keys() & self._site.mask_keys().keys()
         if unknown := [site for site in attempt.sites if site not in known and site != self._site.options.name]:
             raise Refused(f"it has no keys of {', '.join(unknown)}; its operator lists them in [sites] and [mask_keys]")
@@ -203,21 +211,23 @@ class Decisions:
         if number < attempts.newest.number:
             raise Refused("a newer attempt was answered already; attempts grow with the coordinator's clock")
 
-    def roster(self, attempts: Attempts, roster: list[str]) -> None:
-        """Check that the site may sign for a total over these sites, in the newest attempt."""
+    def roster(self, attempts: Attempts, roster: list[str], recipe: Recipe) -> None:
+        """Check that the site may sign for a total over these sites, in the newest attempt.
+
+        Of the same sums it opens one total: two may tell few sites apart, alone or with totals of other sites.
+        """
         attempt = attempts.newest
         if roster != [site for site in attempt.sites if site in roster] or self._site.options.name not in roster:
             raise Refused("the total is not over sites that were asked in this attempt, with this site among them")
-        self._enough(roster)
+        self._enough(roster, recipe)
         if attempt.roster not in (None, roster):
             raise Refused("it has signed for other sites in this attempt; it signs once")
         opened = attempts.opened.get(attempt.sums, [])
-        least = self._allow.least_sites or MIN_SITES
-        if roster not in opened and opened and min(map(len, groups([*opened, roster]))) < least:
+        if opened and roster not in opened:
             before = ", ".join(opened[-1])
             raise Refused(
                 f"a total over {before} was opened before, and one over {', '.join(roster)} would tell the sums of "
-                f"fewer than {least} sites apart"
+                "fewer sites apart"
             )
 
     def opening(self, attempts: Attempts, roster: list[str], signatures: Collection[bytes]) -> None:
@@ -236,10 +246,12 @@ class Decisions:
                     "was asked for something else"
                 ) from None
 
-    def _enough(self, sites: Collection[str]) -> None:
-        least = self._allow.least_sites or MIN_SITES
-        if len(sites) < least:
-            raise Refused(f"it opens totals over at least {least} sites (allow.least_sites), and not over {len(sites)}")
+    def _enough(self, sites: Collection[str], recipe: Recipe) -> None:
+        allowed, shared = self._allow.least_sites or MIN_SITES, least_sites(recipe)
+        if len(sites) < max(allowed, shared):
+            key = "allow.least_sites" if allowed >= shared else "privacy.least_sites"
+            least = max(allowed, shared)
+            raise Refused(f"it opens totals over at least {least} sites ({key}), and not over {len(sites)}")
 
     # A stage: its form, then its place among what was asked before, then what it costs
 
@@ -309,7 +321,7 @@ class Decisions:
         record = Record(run.store.read(REQUESTS))
         begins, first = record.is_new_round(request), self.admit(record, request, run.recipe, size)
         if begins:
-            self._charge(run, request)
+            self._charge(run, request, record)
         self.ledger.charge_bytes(request.run, size)
         run.store.write(REQUESTS, record.to_json())
         return first
@@ -349,13 +361,17 @@ class Decisions:
             known["sets"].append(request.asked_clients)
         return request.digest
 
-    def _charge(self, run: Any, request: Request) -> None:
+    def _charge(self, run: Any, request: Request, record: Record) -> None:
         """Charge a new training round to the recipe's budget of ε, and to the site's for all runs on its data."""
         accounting, noise, releases = accounting_in(run.experiment), None, {}
+        over = f"round {request.round} would spend more than the recipe's ε"
+        limited = noise_is_shared(run.recipe) and accounting.budget is not None
+        if limited and accounting.epsilon(record.rounds) > accounting.budget * SLACK:
+            raise Refused(f"{over} = {accounting.budget:g}")
         if accounting is not None and accounting.unit != "client":
             taken = collections.Counter(self.ledger.rounds_of(request.run)) + collections.Counter(request.clients)
             if accounting.budget is not None and accounting.epsilon_of(taken) > accounting.budget * SLACK:
-                raise Refused(f"round {request.round} would spend more than the recipe's ε = {accounting.budget:g}")
+                raise Refused(f"{over} = {accounting.budget:g}")
             noise = accounting.noise_multiplier
             releases = {client: accounting.releases[client] for client in request.clients}
         self.charge_round(request.run, request.round, noise, releases)

@@ -37,7 +37,7 @@ class SiteMasks:
 
         Raises Refused.
         """
-        self._decisions.masked(Attempts(run.store.read(FILE)), Attempt.from_question(question))
+        self._decisions.masked(Attempts(run.store.read(FILE)), Attempt.from_question(question), run.recipe)
 
     def masked(self, run: Any, question: protocol.Masked, sums: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Record the attempt and return the masked sums.
@@ -71,7 +71,7 @@ class SiteMasks:
         """
         attempts = self._attempts(run, question)
         roster = list(question.sites)
-        self._decisions.roster(attempts, roster)
+        self._decisions.roster(attempts, roster, run.recipe)
         attempts.newest.roster = roster
         run.store.write(FILE, attempts.to_json())
         return np.frombuffer(self._site.signing_key().sign(attempts.newest.signed_text(roster)), np.uint8)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -122,9 +122,20 @@ def derive_own_key(secret: bytes, *context: str) -> bytes:
     return _derived(secret, "own", *context)
 
 
+def derive_noise_key(secret: bytes, *context: str) -> bytes:
+    """Return the key of a site's noise on its sums, derived from a secret that no other party has."""
+    return _derived(secret, "noise", *context)
+
+
 def _derived(secret: bytes, *info: str) -> bytes:
     text = json.dumps(["tff-re masks", *info]).encode()
     return HKDF(hashes.SHA256(), KEY_BYTES, None, text).derive(secret)
+
+
+def random_words(key: bytes) -> Callable[[int], np.ndarray]:
+    """Return what gives the next words (uint64) of a key's stream (ChaCha20), each once."""
+    stream = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor()
+    return lambda number: np.frombuffer(stream.update(bytes(8 * number)), "<u8").astype(np.uint64)
 
 
 def mask(

@@ -123,8 +123,9 @@ class AllowOptions:
     """Attributes:
     recipes: digests of recipes (`site --digest RECIPE` prints one), or files of recipes on this machine; nothing else
       is computed. ["any"]: every recipe that this version of the project can read.
-    privacy: what [privacy] a recipe must have: `none` is needed; `client`: any; `example`: noise in the client's own
-      steps, which this site adds itself, from randomness of its own.
+    privacy: what [privacy] a recipe must have: `none` is needed; `client`: any; `shares`: noise that the sites add, in
+      shares (`privacy.least_sites`) or as `example`; `example`: noise in the client's own steps, which this site adds
+      itself, from randomness of its own.
     runs: so many runs are begun on one file of training data (see the site's ledger); not set: any number.
     epsilon_total: the ε that all runs on one file of training data may spend together, as the ledger counts it. It
       needs privacy = "example".
@@ -141,7 +142,7 @@ class AllowOptions:
     """
 
     recipes: tuple[str, ...]
-    privacy: Literal["none", "client", "example"] = "none"
+    privacy: Literal["none", "client", "shares", "example"] = "none"
     runs: int | None = attrs.field(default=None, validator=optional(ge(1)))
     epsilon_total: float | None = attrs.field(default=None, validator=optional(gt(0)))
     delta_total: float | None = attrs.field(default=None, validator=optional(and_(gt(0), lt(1))))

@@ -13,7 +13,7 @@ from computations import federated as tff
 from computations.errors import CompositionError
 from tff_re.errors import UserError
 from tff_re.runs.experiment import Experiment
-from tff_re.runs.features.aggregation import sums_are_masked
+from tff_re.runs.features.shares import sums_are_masked
 from tff_re.runtime.base import Runtime
 from tff_re.runtime.errors import RuntimeProblem
 from tff_re.runtime.in_process.interpreter import InProcessContext

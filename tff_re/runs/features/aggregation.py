@@ -9,7 +9,7 @@ from computations.algorithms.aggregation import require_round, with_aggregation
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
 from tff_re.runs.features.base import Feature
-from tff_re.runs.features.failures import asked_at_once
+from tff_re.runs.features.shares import most_in_sum, noise_is_shared, sums_are_secure
 from tff_re.tasks.sizes import available_memory
 
 
@@ -30,12 +30,6 @@ class Aggregation(Feature):
                 f"{self.recipe.source}: aggregation.secure = 'simulated' works only in a simulation; for a run "
                 "across sites set it to 'masks', or leave it out"
             )
-        if sums_are_secure(self.recipe) and self.recipe.privacy_unit == "client":
-            raise UserError(
-                f"{self.recipe.source}: aggregation.secure cannot be combined with privacy.unit = 'client', where "
-                "the server sees the sum and adds the noise; leave it out, or set privacy.unit = 'example', where "
-                "the clients add the noise"
-            )
 
     def prepare(self, setting):
         """Keeps what the clients of a secure sum agree on: how many they are at most, and the largest weight."""
@@ -49,17 +43,16 @@ class Aggregation(Feature):
             )
         largest = max(len(client.train["y"]) for client in setting.prepared.examples.clients)
         by_examples = self.recipe.algorithm.get("weighting") == "examples"
-        clients = setting.max_per_round
-        if self.options.secure == "masks":  # of a site all clients count, so that more may count than a round needs
-            clients = min(setting.clients, asked_at_once(self.recipe.training, clients))
         self._sums = {
-            "clients": clients,
+            "clients": most_in_sum(self.recipe, setting),
             "largest_weight": float(largest) if by_examples else 1.0,
             "largest_size": _largest_size(self.recipe, largest),
         }
 
     def change_algorithm(self, algorithm):
-        """See `Feature`."""
+        """The algorithm, whose sums are secure ones already where [privacy] adds noise in shares to them."""
+        if noise_is_shared(self.recipe):
+            return algorithm
         with self.naming():
             changed = with_aggregation(algorithm, self.options, **self._sums)
         keeps = changed.client_work.client_state_type is not algorithm.client_work.client_state_type
@@ -85,16 +78,6 @@ class Aggregation(Feature):
                 max_clients=setting.max_per_round,
                 free_bytes=available_memory(),
             )
-
-
-def sums_are_secure(recipe: Recipe) -> bool:
-    """Whether sums are made as secure ones, which protects nothing in a simulation."""
-    return recipe.aggregation is not None and recipe.aggregation.secure != "none"
-
-
-def sums_are_masked(recipe: Recipe) -> bool:
-    """Whether sites mask their sums."""
-    return recipe.aggregation is not None and recipe.aggregation.secure == "masks"
 
 
 def _largest_size(recipe: Recipe, examples: int) -> float:

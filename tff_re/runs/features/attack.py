@@ -15,8 +15,8 @@ from computations.local_model import LABEL
 from datasets.text.encoding import TextEncoding
 from tff_re.errors import UserError, nearest
 from tff_re.models.inputs import DenseInput, TokenInput
-from tff_re.runs.features.aggregation import sums_are_secure
 from tff_re.runs.features.base import Feature
+from tff_re.runs.features.shares import sums_are_secure
 from tff_re.runs.randomness import entropy
 from tff_re.tasks.base import Prepared
 

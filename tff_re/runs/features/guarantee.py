@@ -13,6 +13,7 @@ from typing import Any
 from computations.local_model import LABEL
 from tff_re.runs.experiment import Experiment
 from tff_re.runs.features.privacy import EPSILON, accounting_in
+from tff_re.runs.features.shares import noise_is_shared
 from tff_re.runs.warm_start import WarmStart, with_start
 
 
@@ -58,7 +59,7 @@ def description(experiment: Experiment, history: Sequence[Mapping[str, float]]) 
         "noise_multiplier": accounting.noise_multiplier,
         "clip": privacy.clip,
         "clip_quantile": privacy.clip_quantile,
-        "mechanism": privacy.mechanism,
+        "mechanism": "discrete gaussian, in shares" if noise_is_shared(experiment.recipe) else privacy.mechanism,
         "sampling": accounting.sampling,
         "accountant": accounting.accountant,
         "neighbours": f"{accounting.relation} one {privacy.unit}",
@@ -95,6 +96,8 @@ def _server(experiment: Experiment) -> str:
 def _noise(experiment: Experiment) -> str:
     """Where the noise comes from, as the end of the sentence "the noise comes …"."""
     privacy = experiment.recipe.privacy
+    if _at_sites(experiment) and noise_is_shared(experiment.recipe):
+        return "in shares, from a secret of each site, which no other party has and nothing in this run's files tells"
     if _at_sites(experiment) and privacy.unit != "client":
         return "from a secret of each site, which no other party has and which is not in this run's files"
     source = {
@@ -107,7 +110,10 @@ def _noise(experiment: Experiment) -> str:
 
 
 def _of_updates(experiment: Experiment) -> list[NotCovered]:
-    """With `unit = "client"`, whose noise the server adds."""
+    """With `unit = "client"`, whose noise the server adds, or the sites in shares."""
+    duration = "how long rounds took (timings.csv), which depends on the number of clients"
+    if _at_sites(experiment) and noise_is_shared(experiment.recipe):
+        return [NotCovered("which sites took part in a round (took_part.csv)"), NotCovered(duration)]
     lines = [NotCovered("the sum of the clipped updates before the server adds the noise")]
     if _at_sites(experiment):
         lines = [
@@ -116,7 +122,7 @@ def _of_updates(experiment: Experiment) -> list[NotCovered]:
                 "which sites took part in a round (took_part.csv); sampling protects less against anyone who knows this"
             ),
         ]
-    return [*lines, NotCovered("how long rounds took (timings.csv), which depends on the number of clients")]
+    return [*lines, NotCovered(duration)]
 
 
 def _of_participation(experiment: Experiment) -> list[NotCovered]:

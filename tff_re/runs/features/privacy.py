@@ -17,10 +17,12 @@ from computations.local_model import GROUP, LABEL
 from computations.privacy.accounting import Accounting, client_accounting, example_accounting
 from computations.privacy.example_gradients import ExamplePrivacy
 from computations.privacy.options import PrivacyOptions, rounded_up
+from computations.privacy.shares import SharesAccounting, shares_accounting
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
 from tff_re.runs.features.base import Feature
 from tff_re.runs.features.failures import max_asked
+from tff_re.runs.features.shares import noise_is_shared, require_shares, shared_noise, sums_are_masked
 from tff_re.runs.folder import RunFolder, write_text
 from tff_re.runs.resuming import notice
 from tff_re.tasks.base import Prepared
@@ -50,10 +52,12 @@ class Privacy(Feature):
     @property
     def algorithm_key(self):
         """See `Feature`."""
-        return form_of(self.options, self.accounting), self._per_round
+        return form_of(self.options, self.accounting), self._per_round, self._shares
 
     def refuse(self, *, at_sites):
         """See `Feature`."""
+        if self.options.unit == "client":
+            require_shares(self.recipe)
         require_private_statistics(self.recipe, at_sites=at_sites)
 
     def change_data(self, prepared):
@@ -68,9 +72,11 @@ class Privacy(Feature):
         recipe, self._per_round = self.recipe, setting.per_round
         steps = self.options.unit != "client" and recipe.algorithm.options
         key = (recipe.task, recipe.partition, recipe.seed, recipe.privacy, recipe.training, recipe.choice, steps)
+        key = (*key, sums_are_masked(recipe))
         if key not in setting.data_parts:
             setting.data_parts[key] = accounting_of(recipe, setting.prepared, setting.per_round)
         self.accounting = setting.data_parts[key]
+        self._shares = shared_noise(recipe, setting, self.accounting)
 
     def change_algorithm(self, algorithm):
         """The algorithm with noise on the clients' sum, for `unit = "client"`.
@@ -81,7 +87,7 @@ class Privacy(Feature):
         with refusals(recipe):
             if accounting.unit == "client":
                 noise = {"expected_clients": self._per_round, "noise_multiplier": accounting.noise_multiplier}
-                algorithm = privatised(algorithm, recipe.privacy, **noise)
+                algorithm = privatised(algorithm, recipe.privacy, **noise, shares=self._shares)
             elif algorithm.client_work.example_privacy != _example_privacy(recipe, accounting):
                 raise ValueError("its local training has no noise")
             else:
@@ -151,6 +157,9 @@ def accounting_of(recipe: Recipe, prepared: Prepared, sampled: int) -> Accountin
     privacy, rounds = recipe.privacy, recipe.training.rounds
     held = {client.client_id: client.train for client in prepared.examples.clients if len(client.train["y"])}
     try:
+        if noise_is_shared(recipe):
+            masked = sums_are_masked(recipe)
+            return shares_accounting(privacy, num_clients=len(held), rounds=rounds, at_sites=masked)
         if privacy.unit == "client":
             sampling, asked = recipe.training.sampling, max_asked(recipe.training, sampled, len(held))
             return client_accounting(privacy, num_clients=len(held), per_round=asked, rounds=rounds, sampling=sampling)
@@ -185,7 +194,7 @@ def require_private_statistics(recipe: Recipe, *, at_sites: bool) -> None:
             f"{source}: evaluation.train_split evaluates the training examples without noise, which [privacy] does not "
             f"cover; set evaluation.train_split = false{allowed}"
         )
-    if at_sites and privacy.unit == "client" and privacy.noise_seed == "run":
+    if at_sites and privacy.unit == "client" and privacy.noise_seed == "run" and not noise_is_shared(recipe):
         raise UserError(
             f"{source}: privacy.noise_seed = 'run' draws the noise from the recipe's seed, which every site knows; set "
             "it to 'system' or 'file:PATH'"
@@ -309,7 +318,8 @@ class Spending:
 
     def _epsilon_after(self, rounds: int, taken: Mapping[str, int]) -> float:
         accounting = self._accounting
-        return accounting.epsilon(rounds) if accounting.unit == "client" else accounting.epsilon_of(taken)
+        of_rounds = accounting.unit == "client" and not isinstance(accounting, SharesAccounting)
+        return accounting.epsilon(rounds) if of_rounds else accounting.epsilon_of(taken)
 
     def _read(self) -> None:
         try:

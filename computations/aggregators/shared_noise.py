@@ -1,0 +1,221 @@
+"""The mean over clients with differential privacy of clients, whose noise is added in shares before anything is opened.
+
+Clients send words, as for `SecureSumFactory`. Across sites each site adds its share of the noise to its sum of words,
+which it masks (`tff_re.sites.noise_share`); the server gets a total that is noised already, and adds nothing. In a
+simulation the server adds the noise, from a seed: as much as is counted, a rounded Gaussian of the same variance.
+"""
+
+from __future__ import annotations
+
+import collections
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from computations import federated as tff
+from computations.aggregators.private_mean import contribution
+from computations.aggregators.private_noise import NOISE_SEED
+from computations.errors import CompositionError
+from computations.local_model import zeros
+from computations.privacy.shares import NoiseShares
+from computations.traffic import words_of
+
+MOST_MODULUS_BITS = 62
+"""A total and a client's word are added before the remainder is taken."""
+
+
+class SharedNoiseMeanFactory(tff.aggregators.WeightedAggregationFactory):
+    """(sum_k q_k s + noise) / expected clients, q_k the integers of a client's clipped update (see `NoiseShares`).
+
+    All clients count alike, by their number in expectation. A weight says only whether one counts (> 0), and one that
+    does not sends zeros. Words are all that a client sends.
+
+    State: at sites (); in a simulation `noise_seed` and `round`, see `Noise`. Measurements: `privacy/clip`.
+    """
+
+    def __init__(
+        self, shares: NoiseShares, expected_clients: float, *, at_sites: bool, modulus_bits: int | None = None
+    ):
+        """Args:
+        shares: the grid and the noise.
+        expected_clients: the fixed denominator.
+        at_sites: whether sites add the noise; else the server of a simulation does.
+        modulus_bits: sums are modulo 2^this; None: as few as they need.
+        """
+        self._shares, self._expected, self._at_sites = shares, expected_clients, at_sites
+        self._modulus_bits = modulus_bits
+
+    def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
+        """Return a process over a structure of float32 tensors and a scalar weight.
+
+        Raises:
+          CompositionError: the grid or the modulus does not go with this many numbers; names the key.
+        """
+        value_type = tff.types.to_type(value_type)
+        numbers = _numbers(value_type)
+        try:
+            variance = self._shares.least_variance(numbers)
+            bits = _modulus_bits(self._modulus_bits, self._shares.modulus_bits(numbers))
+        except ValueError as error:
+            raise CompositionError(str(error)) from None
+        encode = tff.tensorflow.computation(_encoder(self._shares, numbers, bits), value_type, weight_type)
+        sums = _sums(encode.type_signature.result, bits)
+        decode = self._decoder(value_type, sums.type_signature.result.member, bits)
+        initialize, noise = _nothing_kept(), None
+        if not self._at_sites:
+            initialize, noise = _noise_at_server(sums.type_signature.result.member, math.sqrt(variance), bits)
+        clip = self._shares.clip
+
+        @tff.tensorflow.computation
+        def constants():
+            return tf.constant(1.0), collections.OrderedDict([("privacy/clip", tf.constant(clip, tf.float32))])
+
+        @tff.federated_computation(
+            initialize.type_signature.result,
+            tff.FederatedType(value_type, tff.CLIENTS),
+            tff.FederatedType(weight_type, tff.CLIENTS),
+        )
+        def next_fn(state, value, weight):
+            total = sums(tff.federated_map(encode, (value, weight)))
+            fixed = tff.federated_eval(constants, tff.SERVER)
+            factor = fixed[0]
+            if noise is not None:
+                noised = tff.federated_map(noise, (state, total))
+                state, total, factor = noised[0], noised[1], noised[2]
+            result = tff.federated_map(decode, (total, factor))
+            return tff.templates.MeasuredProcessOutput(state, result, fixed[1])
+
+        return tff.templates.AggregationProcess(initialize, next_fn)
+
+    def share_variance(self, value_type: tff.Type) -> int:
+        """Return the variance parameter of a site's share on each number of a sum of such updates."""
+        return self._shares.variance(_numbers(value_type))
+
+    def _decoder(self, value_type: tff.Type, sums_type: tff.Type, bits: int) -> tff.Computation:
+        """Return (total, factor) -> the mean times the factor, as `value_type`."""
+        step, expected, modulus, skeletons = self._shares.step, self._expected, 2**bits, []
+
+        @tff.tensorflow.computation(value_type)
+        def flatten(value):
+            skeletons.append(tf.nest.map_structure(lambda _: 0, value))
+            return tf.nest.flatten(value)
+
+        dtypes = [t.dtype for t in flatten.type_signature.result]
+
+        @tff.tensorflow.computation(sums_type, np.float32)
+        def decode(sums, factor):
+            totals = [tf.cast(words, tf.int64) for words in sums]
+            totals = [tf.where(t >= modulus // 2, t - modulus, t) for t in totals]
+            factor = tf.cast(factor, tf.float64)
+            means = [factor * tf.cast(t, tf.float64) * step / expected for t in totals]
+            means = [tf.cast(m, dtype) for m, dtype in zip(means, dtypes, strict=True)]
+            return tf.nest.pack_sequence_as(skeletons[0], means)
+
+        return decode
+
+
+def _numbers(value_type: tff.Type) -> int:
+    return sum(math.prod(map(int, t.shape)) for t in tff.structure.flatten(value_type))
+
+
+def _modulus_bits(chosen: int | None, needed: int) -> int:
+    """Return the bits of the modulus.
+
+    Raises ValueError if they are too few, or too many.
+    """
+    if chosen is not None and chosen < needed:
+        raise ValueError(
+            f"aggregation.secure_modulus_bits is {chosen}, and the clients' numbers with their noise need {needed}; "
+            "raise it, or leave it out"
+        )
+    if needed > MOST_MODULUS_BITS:
+        raise ValueError(
+            f"the clients' numbers with their noise need words of {needed} bits, and there are {MOST_MODULUS_BITS}; "
+            "lower aggregation.secure_bits"
+        )
+    return chosen or needed
+
+
+def _encoder(shares: NoiseShares, numbers: int, bits: int):
+    """Return (update, weight) -> the words that a client sends, as TensorFlow."""
+    bound, norm, dtype = shares.bound, shares.norm(numbers), tf.int32 if bits <= 30 else tf.int64
+
+    def encode(update, weight):
+        clipped = contribution(update, weight, tf.constant(shares.clip, tf.float32))["values"]
+        wide = [tf.clip_by_value(tf.cast(t, tf.float64), -bound, bound) for t in tf.nest.flatten(clipped)]
+        rounded = [tf.round(t / shares.step) for t in wide]
+        size = tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(t)) for t in rounded]))
+        # Only rounding errors of floating point make it larger than the norm; towards zero, nothing grows.
+        shrunk = [tf.sign(t) * tf.floor(tf.abs(t) * (norm / tf.maximum(size, norm))) for t in rounded]
+        sent = [tf.where(size > norm, s, t) for s, t in zip(shrunk, rounded, strict=True)]
+        words = [tf.cast(tf.math.floormod(tf.cast(t, tf.int64), 2**bits), dtype) for t in sent]
+        return collections.OrderedDict({words_of(bits): words})
+
+    return encode
+
+
+def _sums(sent_type: tff.Type, bits: int) -> tff.Computation:
+    """Return the sum of words at clients modulo 2^bits, as a list at the server."""
+    words, modulus = words_of(bits), 2**bits
+
+    @tff.tensorflow.computation
+    def zero():
+        return collections.OrderedDict({words: [zeros(t.shape, t.dtype) for t in sent_type[0]]})
+
+    @tff.tensorflow.computation(sent_type, sent_type)
+    def add(left, right):
+        pairs = zip(left[words], right[words], strict=True)
+        return collections.OrderedDict({words: [tf.math.floormod(a + b, modulus) for a, b in pairs]})
+
+    report = tff.tensorflow.computation(lambda total: total[words], sent_type)
+
+    @tff.federated_computation(tff.FederatedType(sent_type, tff.CLIENTS))
+    def sums(sent):
+        return tff.federated_aggregate(sent, zero(), add, add, report)
+
+    return sums
+
+
+def _nothing_kept() -> tff.Computation:
+    """Return what gives the state of a server that adds no noise, ()."""
+    return tff.federated_computation(lambda: tff.federated_value((), tff.SERVER))
+
+
+def _noise_at_server(sums_type: tff.Type, deviation: float, bits: int) -> tuple[tff.Computation, tff.Computation]:
+    """Return what gives the first state, and (state, sums) -> (the next state, noised sums, 1, or NaN without a seed).
+
+    The noise is a rounded Gaussian.
+    """
+    dtypes = [t.dtype for t in sums_type]
+
+    @tff.tensorflow.computation
+    def first():
+        return _state(tf.constant(0))
+
+    @tff.tensorflow.computation(first.type_signature.result, sums_type)
+    def noise(state, sums):
+        totals, known = _noised(state, [tf.cast(words, tf.int64) for words in sums], deviation)
+        words = [tf.cast(tf.math.floormod(t, 2**bits), dtype) for t, dtype in zip(totals, dtypes, strict=True)]
+        return _state(state["round"] + 1), words, known
+
+    @tff.federated_computation
+    def initialize():
+        return tff.federated_eval(first, tff.SERVER)
+
+    return initialize, noise
+
+
+def _state(round_num):
+    return collections.OrderedDict([(NOISE_SEED, tf.zeros([2], tf.int32)), ("round", round_num)])
+
+
+def _noised(state, totals, deviation: float):
+    """Return integers (int64) with noise, and float32 1, or NaN if the state has no seed."""
+    seed, noised = state[NOISE_SEED], []
+    for index, total in enumerate(totals):
+        stream = tf.random.experimental.stateless_fold_in(seed, index)
+        stream = tf.random.experimental.stateless_fold_in(stream, state["round"])
+        noise = tf.round(deviation * tf.random.stateless_normal(total.shape, stream, dtype=tf.float64))
+        noised.append(total + tf.cast(noise, tf.int64))
+    return noised, tf.where(tf.reduce_any(tf.not_equal(seed, 0)), 1.0, np.nan)
