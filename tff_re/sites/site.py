@@ -225,7 +225,10 @@ class SiteService:
         run, secret = self._run(question.run, agreed=False), self._site.secret()
         if secret is None:
             raise Refused("bags need the sites' secret (vocabulary.secret): facts are told apart by its digests")
-        keyed, _ = run.data.facts(secret, question.run)
+        facts = run.data.facts(secret, question.run)
+        if facts is None:
+            raise Refused("its examples are not in bags, and have no facts")
+        keyed, _ = facts
         _log.info("run %s: digests of %d facts are shown", question.run[:8], len(keyed))
         check = secret_check(secret, question.run)
         return protocol.FactsAnswer(site=self._options.name, check=check, digests=keyed)

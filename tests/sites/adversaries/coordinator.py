@@ -7,13 +7,18 @@ import os
 
 import attrs
 import numpy as np
+import pytest
 
-from tests.sites.adversaries.federations import SITES
+from tests.sites.adversaries.federations import KEYS, SITES
 from tests.sites.adversaries.tricks import trick
 from tests.sites.adversaries.victims import Victim, changed, shifted
+from tests.sites.sites_for_tests import recipe_of
+from tff_re.errors import UserError
+from tff_re.recipes.reading import resolve, tomllib
 from tff_re.sites import protocol
-from tff_re.sites.policy import FILE_KEYS, for_sites
+from tff_re.sites.policy import FILE_KEYS, for_sites, read_site
 from tff_re.sites.requests import EVALUATE, TRAIN
+from tff_re.sites.site import SiteService
 
 OTHER_RUN = "f" * 32
 
@@ -120,7 +125,7 @@ class AboutStages(LyingCoordinator):
     @trick("stage", holds="would compute something else for this run", every=True)
     def another_computation(self):
         """It names a computation of its own, or that of evaluations for training."""
-        evaluation = self.site.service._runs[self.run].programs[EVALUATE].digest
+        evaluation = self.site.service._run(self.run).programs[EVALUATE].digest
         for program in ("0" * 64, evaluation):
             yield self.next(program=program)
         yield self.next(purpose=EVALUATE, split="test")
@@ -221,6 +226,11 @@ class AboutStages(LyingCoordinator):
             }
             site.service.close()
             os.unlink(path)
+        ledger = self.fresh().folder / "state" / "ledger.json"
+        ledger.rename(ledger.with_name("elsewhere.json"))
+        ledger.symlink_to(ledger.with_name("elsewhere.json"))
+        with pytest.raises(UserError, match=r"ledger\.json: is a link; put the original back"):
+            SiteService(read_site(ledger.parents[1] / "site.toml"))
 
 
 class AboutTheSetUp(LyingCoordinator):
@@ -237,17 +247,14 @@ class AboutTheSetUp(LyingCoordinator):
     @trick("hello", holds="is not accepted here; its operator allows it by allow.recipes", every=True)
     def a_recipe_that_is_not_allowed(self):
         """It sends a recipe that the site's file does not list."""
-        for changes in ({"algorithm.learning_rate": 0.2}, {"training.rounds": 1000}, {"task.max_length": 7}):
-            pairs = [f"{key}={value}" for key, value in changes.items()]
-            yield attrs.evolve(self.asked("hello"), run=OTHER_RUN, recipe=self.recipe_with(*pairs))
+        for change in ("algorithm.learning_rate=0.2", "training.rounds=1000", "algorithm.local_epochs=9"):
+            yield attrs.evolve(self.asked("hello"), run=OTHER_RUN, recipe=self.recipe_with(change))
 
     def recipe_with(self, *pairs: str) -> str:
         """The run's recipe with other values, as sites get it."""
-        from tff_re.recipes.reading import resolve, tomllib
-
         return for_sites(resolve(tomllib.loads(self.begun.recipe.to_toml()), "other.toml", pairs))
 
-    @trick("hello", "words", "facts", "agree", "stage", "finish", holds="runs were begun on its data", every=True)
+    @trick("hello", "words", "facts", "agree", "stage", holds="runs were begun on its data", every=True)
     def a_run_more_than_allowed(self):
         """It begins a new run for a new budget, and goes on with it after the refusal (mend issue D)."""
         yield attrs.evolve(self.asked("hello"), run=OTHER_RUN), "1 runs were begun on its data (allow.runs)"
@@ -264,6 +271,21 @@ class AboutTheSetUp(LyingCoordinator):
         for purpose, digest in agree.programs.items():
             yield attrs.evolve(agree, programs={**agree.programs, purpose: digest[::-1]})
 
+    @trick("hello", "agree", "stage", holds="it has not agreed to the run yet")
+    def updates_side_by_side_after_a_refusal(self):
+        """It asks for single updates by a rule that the site refuses (allow.least_clients), and goes on after that."""
+        site = self.fresh().restarted(recipes=["any"], runs=9)
+        recipe = for_sites(recipe_of("fedavgs", *KEYS, "aggregation.rule=median"))
+        assert isinstance(site.answer(protocol.Hello(run=OTHER_RUN, recipe=recipe)), protocol.HelloAnswer)
+        agreement = json.dumps({**json.loads(self.asked("agree").agreement), "run": OTHER_RUN})
+        agree = protocol.Agree(run=OTHER_RUN, agreement=agreement, programs={})
+        stage = attrs.evolve(self.asked("stage", purpose=TRAIN), run=OTHER_RUN)
+        for _ in range(2):
+            site.require_refusal(agree, "the recipe's rule needs each client's own update")
+            site.require_refusal(stage, "it has not agreed to the run yet")
+            site = site.restarted()
+        site.service.close()
+
     @trick("agree", holds="the run was begun with another agreement", every=True)
     def another_agreement_of_a_run(self):
         """It changes classes, words or the others' clients in mid-run, so that the same round is another sum."""
@@ -271,7 +293,7 @@ class AboutTheSetUp(LyingCoordinator):
         table = json.loads(agree.agreement)
         others = {
             "label_names": table["label_names"][::-1],
-            "words": [*table["words"][1:], "made up"],
+            "words": [*(table["words"] or ())[1:], "made up"],
             "server": table["server"] + 1,
             "encoding": "0" * 64,
             "facts": "0" * 64,
@@ -361,7 +383,7 @@ class AboutTheSetUp(LyingCoordinator):
         answers = {self.site.service.answer(protocol.to_bytes(protocol.Ping(run=run))) for run in (self.run, OTHER_RUN)}
         assert len(answers) == 1 and self.site.disk() == before
 
-    @trick("facts", holds="the message is not as this version of tff-re makes it")
+    @trick("facts", holds="its examples are not in bags, and have no facts")
     def facts_of_a_run_without_bags(self):
         """It asks for digests of facts in a run whose examples are no bags."""
         yield protocol.Facts(run=self.run)

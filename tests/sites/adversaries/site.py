@@ -11,6 +11,7 @@ from tests.sites.adversaries.federations import SITES, Begun
 from tests.sites.adversaries.tricks import trick
 from tests.sites.adversaries.wire import repacked
 from tests.sites.sites_for_tests import key_of
+from tff_re.sites import protocol
 from tff_re.sites.fields import MAX_CLASSES
 from tff_re.sites.keys import public_text
 from tff_re.sites.messages import unpack
@@ -74,9 +75,12 @@ class AboutSums:
     @trick("stage", holds="of a weight of 0", every=True)
     def updates_without_a_weight(self):
         """It sends an update of a weight of zero, which would count as any."""
-        for number, name in enumerate(self.names):
-            if name == "weight" and "sums" in self.names:
-                yield self.filled(number, 0)
+        begin = 0
+        for aggregation in self.stage.sums:
+            names = [name for name, _ in leaves(aggregation.type)]
+            if "weight" in names and "sums" in names:
+                yield self.filled(begin + names.index("weight"), 0)
+            begin += len(names)
 
     @trick("stage", holds="its sums are not of their type", every=True)
     def sums_of_other_types(self):
@@ -268,7 +272,13 @@ class AboutMaskedSums:
     """What it sends in place of its answers about masked sums: (kind, change of the answer, line).
 
     A site that lies can spoil a total, and not read the others' sums.
+
+    Attributes:
+      old: its honest answer of an attempt before.
     """
+
+    def __init__(self, old: protocol.MaskedAnswer):
+        self.old = old
 
     @trick("masked", holds="its masked sums are not of their type")
     def masked_sums_of_other_types(self):
@@ -293,6 +303,7 @@ class AboutMaskedSums:
             )
 
         yield "masked", noise
+        yield "masked", lambda answer: self.old
 
     @trick("roster", holds="the signature of bonn does not hold for this total")
     def a_signature_that_is_none(self):

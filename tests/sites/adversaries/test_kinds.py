@@ -7,6 +7,7 @@ from tests.sites.adversaries.samples import SAMPLES
 from tests.sites.adversaries.tricks import kinds_of, tricks_of
 from tff_re.sites import protocol
 
+
 def test_every_kind_of_message_has_tricks_in_both_directions():
     for who, adversaries in (("coordinator", OF_COORDINATORS), ("site", OF_SITES)):
         without = protocol.QUESTIONS.keys() - kinds_of(adversaries)

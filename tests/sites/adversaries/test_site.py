@@ -150,11 +150,19 @@ def masked(tmp_path_factory):
     return begin_masked(tmp_path_factory.mktemp("masked"))
 
 
+@pytest.fixture(scope="module")
+def old(masked, tmp_path_factory):
+    sites = MaskedSites(masked, tmp_path_factory.mktemp("old"))
+    answer = sites.answer(VICTIM, sites.asked[VICTIM])
+    sites.close()
+    return answer
+
+
 @pytest.mark.parametrize("trick", [pytest.param(trick, id=trick.name) for trick in tricks_of(AboutMaskedSums)])
-def test_a_trick_of_a_site_about_masked_sums(masked, tmp_path, trick):
+def test_a_trick_of_a_site_about_masked_sums(masked, old, tmp_path, trick):
     agreement, limits, program, argument, round_num = masked.calls[TRAIN]
     ways = {"purpose": TRAIN, "round_num": round_num}
-    for number, (kind, lie) in enumerate(trick.play(AboutMaskedSums())):
+    for number, (kind, lie) in enumerate(trick.play(AboutMaskedSums(old))):
         sites = MaskedSites(masked, tmp_path / str(number))
 
         def call(site, kind=kind, lie=lie, sites=sites):

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
-import attrs
 import numpy as np
+import tomli_w
 
 from tests.sites.adversaries.federations import VICTIM, Begun
 from tests.upper_floors import SECRET
+from tff_re.recipes.reading import tomllib
 from tff_re.sites import protocol
 from tff_re.sites.messages import pack, unpack
 from tff_re.sites.policy import read_site
@@ -68,11 +67,9 @@ class Victim:
     def restarted(self, **allow) -> Victim:
         """Return it as a process that was started again, whose file allows something else."""
         self.service.close()
-        text = (self.folder / "site.toml").read_text("utf-8")
-        for key, value in allow.items():
-            lines = [line for line in text.splitlines() if not line.startswith(f"{key} = ")]
-            text = "\n".join(lines).replace("[allow]\n", f"[allow]\n{key} = {json.dumps(value)}\n") + "\n"
-        (self.folder / "site.toml").write_text(text, "utf-8")
+        path = self.folder / "site.toml"
+        table = tomllib.loads(path.read_text("utf-8"))
+        path.write_text(tomli_w.dumps({**table, "allow": {**table["allow"], **allow}}), "utf-8")
         return Victim(self.begun, self.folder, self.name)
 
 
