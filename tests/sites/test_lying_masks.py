@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sites.adversaries.federations import begin_masked
+from tests.sites.adversaries.federations import begun_masked
 from tests.sites.adversaries.masks import AboutMasks, MaskedSites
 from tests.sites.sites_for_tests import Federation, key_of, recipe_of, write_sites
 from tests.upper_floors import command, refusal
@@ -14,15 +14,12 @@ from tff_re.sites.policy import read_site
 from tff_re.sites.run import train_at_sites
 from tff_re.sites.starting import start_lines
 
-
-@pytest.fixture(scope="module")
-def begun(tmp_path_factory):
-    return begin_masked(tmp_path_factory.mktemp("masked"))
+pytestmark = pytest.mark.xdist_group("adversaries")
 
 
 @pytest.fixture
-def sites(begun, tmp_path):
-    opened = MaskedSites(begun, tmp_path)
+def sites(tmp_path):
+    opened = MaskedSites(begun_masked(), tmp_path)
     yield opened
     opened.close()
 
@@ -45,7 +42,7 @@ def test_the_log_says_whose_totals_are_signed_and_opened(sites, caplog):
     coordinator.all_masked()
     coordinator.get(*coordinator.open("bonn", coordinator.signed()))
     lines = [line for line in caplog.messages if line.startswith("run ")]
-    for kind in ("masked train round 1 stage 0, 1 clients", "roster", "open"):
+    for kind in ("masked train round 1 stage 0, 3 clients", "roster", "open"):
         said = [line for line in lines if f" {kind}, attempt {sites.attempt} of aachen, bonn, celle: " in line]
         assert said and all(line.endswith("answered") for line in said), kind
 
@@ -71,7 +68,8 @@ def test_site_toml_says_which_key_is_wrong(tmp_path, capsys):
         refusal(command(capsys, "site", files["bonn"]), line)
 
 
-def test_the_same_sums_are_known_whoever_takes_part(begun):
+def test_the_same_sums_are_known_whoever_takes_part():
+    begun = begun_masked()
     questions = [begun.questions("masked", site)[0] for site in begun.asked]
     attempts = [Attempt.from_question(question) for question in questions]
     assert len({attempt.sums for attempt in attempts}) == len({attempt.context for attempt in attempts}) == 1

@@ -174,9 +174,15 @@ def _train(run: Begun, engine: InMemory) -> None:
         train_at_sites(run.recipe, run.folder / "run", engine, details=False)
 
 
-def begin_masked(folder: Path, *keys: str, **tables) -> Begun:
-    """Sets up a masked run of three sites, until each is asked for masked sums; `asked` has these questions alone."""
-    federation, all_asked = Federation(write_sites(folder, **tables)), threading.Event()
+@functools.cache
+def begun_masked() -> Begun:
+    """Return a masked run of three sites, each asked for masked sums, in `asked` alone; set up once in a session.
+
+    A site has several clients, and a round may be tried again with others of them (training.min_clients).
+    """
+    folder = temporary_folder("adversaries") / "masked"
+    federation, all_asked = Federation(write_sites(folder, corpora(2), clients=CLIENTS)), threading.Event()
+    keys = ("training.clients_per_round=9", "training.min_clients=1", "algorithm.local_epochs=1")
     recipe = recipe_of("fedavgs", "aggregation.secure=masks", "evaluation.train_split=false", *keys)
     run = Begun(folder, recipe, {site: [] for site in federation.files})
 

@@ -26,17 +26,32 @@ class MaskedSites:
     """Sites that have agreed to a masked run, as processes that were started again, with nothing but their disks."""
 
     def __init__(self, begun: Begun, folder: Path):
-        for name in NAMES:
-            shutil.copytree(begun.folder / name, folder / name, ignore=shutil.ignore_patterns("*.sock"))
-        self.folder = folder
+        self.begun, self.folder = begun, folder
         self.asked: dict[str, protocol.Masked] = {name: begun.questions("masked", name)[0] for name in NAMES}
-        self.services = {name: SiteService(read_site(folder / name / "site.toml")) for name in NAMES}
         self.attempt, self.run = self.asked[B].attempt, self.asked[B].run
+        self._services: dict[str, SiteService] = {}
+        self._changed: set[str] = set()
+        self.reset()
+
+    def reset(self) -> None:
+        """Put back what they had on their disks. Processes stay, but for those that were started again."""
+        for name in self._changed:
+            self._end(name)
+        self._changed.clear()
+        for name in NAMES:
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+            shutil.copytree(self.begun.folder / name, self.folder / name, ignore=shutil.ignore_patterns("*.sock"))
 
     def answer(self, site: str, question: protocol.Question | bytes) -> protocol.Answer:
         kind = protocol.Ping if isinstance(question, bytes) else type(question)
         message = question if isinstance(question, bytes) else protocol.to_bytes(question)
-        return protocol.answer_of(kind, self.services[site].answer(message))
+        return protocol.answer_of(kind, self.service(site).answer(message))
+
+    def service(self, site: str) -> SiteService:
+        """Return the site's process, started when it is first needed."""
+        if site not in self._services:
+            self._services[site] = SiteService(read_site(self.folder / site / "site.toml"))
+        return self._services[site]
 
     def disk(self) -> dict[Path, bytes]:
         return {path: path.read_bytes() for path in sorted(self.folder.rglob("*")) if path.is_file()}
@@ -55,11 +70,15 @@ class MaskedSites:
             text = text.replace("[allow]\n", f"[allow]\n{key} = {value}\n")
         assert old in text
         path.write_text(text.replace(old, new) if old else text, "utf-8")
-        self.services[site].close()
-        self.services[site] = SiteService(read_site(path))
+        self._end(site)
+        self._changed.add(site)
+
+    def _end(self, site: str) -> None:
+        if site in self._services:
+            self._services.pop(site).close()
 
     def close(self) -> None:
-        for service in self.services.values():
+        for service in self._services.values():
             service.close()
 
 
@@ -248,10 +267,6 @@ class AboutMasks:
                 yield (B, changed(question, sites=sites)), f"'sites' must {line}"
         yield (B, changed(opening, sites=[A, B])), "'signatures' must have one for each of the sites"
         yield (B, changed(opening, signatures=1)), "'signatures' must be the number of its array"
-
-
-class AboutMaskedClients(AboutMasks):
-    """Tricks where a site has several clients, and rounds may be tried again with others (training.min_clients)."""
 
     @trick("roster", holds="a total with other clients of this site was opened before in this round")
     def two_totals_that_differ_by_a_sites_clients(self):

@@ -202,7 +202,7 @@ class AboutTheSetUp:
             (lambda a: a.__setitem__(holders, a[counts] + 1), "'holders' must not be more than 'counts'"),
             (lambda a: a.__setitem__(counts, a[counts].astype(np.float64)), "'counts' must be int64 [n]"),
             (lambda a: a.__setitem__(digests, a[digests][:, :8]), "'digests' must be uint8 [n, 16]"),
-            (lambda a: a.__setitem__(counts, a[counts][1:]), "must have the length of the list"),
+            (lambda a: a.__setitem__(counts, a[counts][1:]), "'counts' and 'holders' must have the length of the list"),
             (lambda a: a.__setitem__(digests, a[digests][[0] * len(a[digests])]), "must not hold the same twice"),
             (lambda a: a.pop(), "'signatures' must be the number of its array"),
         ):
@@ -268,6 +268,11 @@ class AboutFacts(AboutTheSetUp):
         yield self.changed("facts", check="0" * 64), "the sites' secrets for the vocabulary differ"
 
 
+def evolved(answer: protocol.Answer, **values) -> bytes:
+    """Return the bytes of an answer with other values."""
+    return protocol.to_bytes(attrs.evolve(answer, **values))
+
+
 class AboutMaskedSums:
     """What it sends in place of its answers about masked sums: (kind, change of the answer, line).
 
@@ -290,7 +295,7 @@ class AboutMaskedSums:
             lambda answer: answer.arrays[:-1],
             lambda answer: [],
         ):
-            yield "masked", lambda answer, change=change: attrs.evolve(answer, arrays=tuple(change(answer)))
+            yield "masked", lambda a, change=change: evolved(a, arrays=tuple(change(a)))
 
     @trick("masked", holds="cannot be")
     def masked_sums_of_another_attempt(self):
@@ -298,35 +303,35 @@ class AboutMaskedSums:
         generator = np.random.default_rng(0)
 
         def noise(answer):
-            return attrs.evolve(
+            return evolved(
                 answer, arrays=tuple(generator.integers(0, 1 << 60, a.shape).astype(a.dtype) for a in answer.arrays)
             )
 
         yield "masked", noise
-        yield "masked", lambda answer: self.old
+        yield "masked", lambda answer: protocol.to_bytes(self.old)
 
     @trick("roster", holds="the signature of bonn does not hold for this total")
     def a_signature_that_is_none(self):
         """It signs nothing, so that the others do not open the total."""
-        yield "roster", lambda answer: attrs.evolve(answer, signature=np.zeros(64, np.uint8))
-        yield "roster", lambda answer: attrs.evolve(answer, signature=answer.signature ^ np.uint8(1))
+        yield "roster", lambda answer: evolved(answer, signature=np.zeros(64, np.uint8))
+        yield "roster", lambda answer: evolved(answer, signature=answer.signature ^ np.uint8(1))
 
     @trick("open", holds="cannot be")
     def a_wrong_key(self):
         """It tells another key than that of its mask."""
-        yield "open", lambda answer: attrs.evolve(answer, own_key=answer.own_key ^ np.uint8(1))
+        yield "open", lambda answer: evolved(answer, own_key=answer.own_key ^ np.uint8(1))
 
     @trick("open", holds="it opens other masks than it was asked for")
     def more_keys_than_asked_for(self):
         """It tells keys of masks that it shares with sites of the total, which would open another site's sums."""
-        yield "open", lambda answer: attrs.evolve(answer, shared_keys=np.zeros([1, 32], np.uint8))
+        yield "open", lambda answer: evolved(answer, shared_keys=np.zeros([1, 32], np.uint8))
 
     @trick("finish", "ping", holds="malformed answer to")
     def more_than_was_asked(self):
         """It answers short messages with more than its name."""
         for kind in ("finish", "ping"):
-            yield kind, {"site": "bonn", "agreed": True}
-            yield kind, {"site": "bonn", "arrays": []}
+            for more in ({"agreed": True}, {"arrays": []}):
+                yield kind, lambda answer, more=more: repacked({"site": "bonn", **more}, [])
 
 
 OTHER_SITE = SITES[0]

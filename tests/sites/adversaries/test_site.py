@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.computations import toolbox
-from tests.sites.adversaries.federations import ONE, RECIPES, SITES, VICTIM, begin_masked, begun, speed_of
+from tests.sites.adversaries.federations import ONE, RECIPES, SITES, VICTIM, begun, begun_masked, speed_of
 from tests.sites.adversaries.masks import MaskedSites
 from tests.sites.adversaries.site import OTHER_SITE, AboutFacts, AboutMaskedSums, AboutSums, AboutTheSetUp
 from tests.sites.adversaries.tricks import tricks_of
-from tests.sites.adversaries.wire import repacked
 from tests.sites.sites_for_tests import NAMES
 from tff_re.errors import UserError
 from tff_re.runtime.errors import RuntimeProblem
@@ -147,47 +146,34 @@ def test_a_trick_of_a_site_about_facts(trick):
 
 @pytest.fixture(scope="module")
 def masked(tmp_path_factory):
-    return begin_masked(tmp_path_factory.mktemp("masked"))
-
-
-@pytest.fixture(scope="module")
-def old(masked, tmp_path_factory):
-    sites = MaskedSites(masked, tmp_path_factory.mktemp("old"))
-    answer = sites.answer(VICTIM, sites.asked[VICTIM])
+    sites = MaskedSites(begun_masked(), tmp_path_factory.mktemp("masked"))
+    yield sites
     sites.close()
-    return answer
 
 
 @pytest.mark.parametrize("trick", [pytest.param(trick, id=trick.name) for trick in tricks_of(AboutMaskedSums)])
-def test_a_trick_of_a_site_about_masked_sums(masked, old, tmp_path, trick):
-    agreement, limits, program, argument, round_num = masked.calls[TRAIN]
-    ways = {"purpose": TRAIN, "round_num": round_num}
-    for number, (kind, lie) in enumerate(trick.play(AboutMaskedSums(old))):
-        sites = MaskedSites(masked, tmp_path / str(number))
+def test_a_trick_of_a_site_about_masked_sums(masked, trick):
+    agreement, limits, program, argument, round_num = masked.begun.calls[TRAIN]
+    masked.reset()
+    old = masked.answer(VICTIM, masked.asked[VICTIM])
+    for kind, lie in trick.play(AboutMaskedSums(old)):
 
-        def call(site, kind=kind, lie=lie, sites=sites):
+        def call(site, kind=kind, lie=lie):
             def answered(message):
-                question = protocol.question_of(message)
-                answer = sites.services[site].answer(message)
+                question, answer = protocol.question_of(message), masked.service(site).answer(message)
                 if (site, question.kind) != (VICTIM, kind):
                     return answer
-                return (
-                    repacked(lie, [])
-                    if isinstance(lie, dict)
-                    else protocol.to_bytes(lie(protocol.answer_of(type(question), answer)))
-                )
+                return lie(protocol.answer_of(type(question), answer))
 
             return answered
 
-        asking = Sites(InMemory({name: call(name) for name in NAMES}), QUICK)
-        if isinstance(lie, dict):
-            outcome = asking.ask_all({VICTIM: protocol.QUESTIONS[kind](run=sites.run)})[VICTIM]
+        patience = Patience(stage_seconds=5, retry_seconds=0.01)
+        sites = Sites(InMemory({name: call(name) for name in NAMES}), patience)
+        ways = {"purpose": TRAIN, "round_num": round_num, "opening": Opening(sites, masked.run)}
+        if kind in ("finish", "ping"):
+            outcome = sites.ask_all({VICTIM: protocol.QUESTIONS[kind](run=masked.run)})[VICTIM]
             assert type(outcome) is BadAnswer and f"{trick.holds} '{kind}'" in str(outcome)
-        else:
-            whole = Patience(stage_seconds=5, retry_seconds=0.01)
-            asking.patience = whole
-            opened = Call(asking, agreement, limits, program, argument, **ways, opening=Opening(asking, sites.run))
-            with pytest.raises((UserError, RuntimeProblem)) as refused:
-                opened.run()
-            assert trick.holds in str(refused.value) and str(refused.value).isprintable(), refused.value
-        sites.close()
+            continue
+        with pytest.raises((UserError, RuntimeProblem)) as refused:
+            Call(sites, agreement, limits, program, argument, **ways).run()
+        assert trick.holds in str(refused.value) and str(refused.value).isprintable(), refused.value
