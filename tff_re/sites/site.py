@@ -271,7 +271,10 @@ class SiteService:
         return built
 
     def _numbers(self, run: _Run, agreement: Agreement, received: np.ndarray | None) -> np.ndarray | None:
-        """See `SiteData.examples`; `received`: numbers of this site's facts, in the order in which it named them."""
+        """Return `numbers` of `SiteData.examples`.
+
+        `received`: numbers of this site's facts, in the order in which it named them.
+        """
         if agreement.triples is None:
             return None
         secret = self._site.secret()
