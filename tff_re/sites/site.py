@@ -151,9 +151,16 @@ class SiteService:
             raise Refused("the run was begun with another recipe")
         run = _Run(recipe, store, self._read(recipe))
         self._decisions.clients(run.data.sizes)
+        answer = self._described(recipe, run.data)
         self._enter(run, question.run)
         store.write("recipe.toml", content)
-        data = run.data
+        return answer
+
+    def _described(self, recipe: Recipe, data: SiteData) -> protocol.HelloAnswer:
+        """Return what the coordinator learns of the site's data.
+
+        Raises Refused if a message cannot say it.
+        """
         try:
             return protocol.HelloAnswer(
                 site=self._options.name,

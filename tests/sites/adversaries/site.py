@@ -203,7 +203,10 @@ class AboutTheSetUp:
             (lambda a: a.__setitem__(counts, a[counts].astype(np.float64)), "'counts' must be int64 [n]"),
             (lambda a: a.__setitem__(digests, a[digests][:, :8]), "'digests' must be uint8 [n, 16]"),
             (lambda a: a.__setitem__(counts, a[counts][1:]), "'counts' and 'holders' must have the length of the list"),
-            (lambda a: a.__setitem__(digests, a[digests][[0] * len(a[digests])]), "must not hold the same twice"),
+            (
+                lambda a: a.__setitem__(digests, a[digests][[0] * len(a[digests])]),
+                "'digests' must not hold the same twice",
+            ),
             (lambda a: a.pop(), "'signatures' must be the number of its array"),
         ):
             yield self.with_arrays("words", change), f"malformed answer to 'words': {line}"
