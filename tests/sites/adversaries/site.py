@@ -91,7 +91,7 @@ class AboutSums:
         yield []
         for number, array in enumerate(self.arrays):
             for other in (
-                array.astype(np.float16),
+                np.zeros(array.shape, np.float16),
                 array[None],
                 array[..., None],
                 np.zeros([*array.shape, 0], array.dtype),
