@@ -367,21 +367,6 @@ def test_without_the_secret_only_words_of_enough_clients_of_one_site_are_shown(t
 
 
 @pytest.mark.parametrize(
-    "message",
-    [b"", b"\x00" * 9, pack({}), pack({"kind": "stage"}), pack({"kind": "stage", "run": "../../etc"})]
-    + [pack({"kind": kind, "run": "0" * 32}) for kind in ("hello", "words", "reveal", "agree", "stage", "finish")],
-    ids=range(11),
-)
-def test_a_message_that_is_none_is_answered_with_a_line(tmp_path, message):
-    service = SiteService(read_site(write_site(tmp_path, "bonn", corpora()["bonn"])))
-    table, arrays = unpack(service.answer(message))
-    assert not arrays
-    if message != pack({"kind": "finish", "run": "0" * 32}):
-        assert "site bonn: " in (table.get("refused") or table["lost"])
-    service.close()
-
-
-@pytest.mark.parametrize(
     ("change", "line"),
     [
         ('nam = "x"', "unknown key"),

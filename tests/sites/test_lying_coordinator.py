@@ -1,4 +1,8 @@
-"""What a coordinator that lies gets from a site; the rows of "Who is trusted with what" in docs/sites.md."""
+"""The budgets of a site that a coordinator lies to, and the order of requests without a site.
+
+Its tricks with single messages are in `tests/sites/adversaries`. Both are the rows of "Who is trusted with what" in
+docs/sites.md.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,8 @@ import numpy as np
 import pytest
 
 from datasets.files import replace_file
+from tests.sites.adversaries.everyone import OF_COORDINATORS, OF_SITES
+from tests.sites.adversaries.tricks import tricks_of
 from tests.sites.sites_for_tests import Federation, decisions_of, recipe_of, write_sites
 from tests.upper_floors import command
 from tff_re.runs.features.privacy import accounting_in
@@ -21,7 +27,7 @@ from tff_re.sites import protocol
 from tff_re.sites.answering import _seed
 from tff_re.sites.decisions import MAX_REPEATS, MAX_WEIGHTS, SPARE_EVALUATIONS
 from tff_re.sites.ledger import FILE
-from tff_re.sites.messages import Refused, pack, unpack
+from tff_re.sites.messages import Refused
 from tff_re.sites.policy import for_sites, read_site
 from tff_re.sites.requests import Record, Request, groups
 from tff_re.sites.run import train_at_sites
@@ -82,11 +88,6 @@ class Attacked:
     def answer(self, question):
         return protocol.answer_of(type(question), self.service.answer(protocol.to_bytes(question)))
 
-    def ask_raw(self, **changes):
-        """The same for values that no question can have."""
-        table, arrays = unpack(self._message)
-        return protocol.answer_of(protocol.Stage, self.service.answer(pack({**table, **changes}, arrays)))
-
     def refused(self, line, **changes):
         answer = self.ask(**changes)
         assert isinstance(answer, protocol.No) and line in (answer.refused or ""), answer
@@ -121,19 +122,6 @@ def sums_of(answer):
 # A round is answered once
 
 
-def test_the_same_step_for_another_split_or_other_clients_or_weights_is_refused(attacked):
-    """Answers to two of these would have the same noise, or sums that differ in a client."""
-    first = sums_of(attacked.ask())
-    clients = attacked.question.clients
-    assert len(clients) == 6
-    attacked.refused("trains on train examples only", split="test")
-    attacked.refused("with other clients before; a round is answered once", clients=clients[:5])
-    attacked.refused("with other clients before; a round is answered once", clients=clients[::-1])
-    for shift in range(1, 31):
-        attacked.refused("with other weights before; a round is answered once", arrays=attacked.other_weights(shift))
-    assert sums_of(attacked.ask()) == first
-
-
 def test_the_same_request_gets_the_same_bytes_after_a_restart_and_where_they_were_lost(attacked):
     first = sums_of(attacked.ask())
     again = attacked.restarted()
@@ -156,47 +144,7 @@ def test_two_requests_never_share_noise():
     assert seed("0", unit="client") == seed("1", unit="client")  # noise is the coordinator's: the simulation's seed
 
 
-def test_values_of_clients_do_not_travel(attacked):
-    """A coordinator that says what clients hold could make the shares of all but one zero."""
-    assert "'clients" in attacked.ask_raw(clients=[{"id": c, "given": {}} for c in attacked.question.clients]).refused
-    assert "unknown key 'given'" in attacked.ask_raw(given={}).refused
-    zeros = np.zeros([3, 4], np.float32)
-    attacked.refused("more arrays than the stage takes", arrays=(*attacked.question.arrays, zeros))
-    attacked.refused("a client's state is one of a round before", versions=(-1,) * 6)
-
-
-def test_few_clients_and_those_without_examples_are_refused(attacked):
-    clients = attacked.question.clients
-    attacked.refused("over at least 4 of its clients (allow.least_clients), not 1", clients=clients[:1])
-    attacked.refused("over at least 4 of its clients (allow.least_clients), not 3", clients=clients[:3])
-    attacked.refused("not clients of this site", clients=(*clients[:3], "celle/99"))
-    assert "must not hold the same twice" in attacked.ask_raw(clients=[clients[0]] * 4).refused
-
-
-def test_an_agreement_of_another_form_is_refused_in_one_line(attacked):
-    run = attacked.question.run
-    table = json.loads((attacked.folder / "state" / "runs" / run / "agreement.json").read_text("utf-8"))
-    clients = [{**client, "site": None} for client in table["clients"]]
-    for changed, line in (
-        ({**table, "more": 1}, "unknown key 'more'"),
-        ({key: value for key, value in table.items() if key != "words"}, "the key 'words' is missing"),
-        ({**table, "clients": clients}, "'clients.site' must be a text"),
-        ({**table, "clients": [3]}, "'clients' must be a list of tables"),
-        ({**table, "server": "1"}, "'server' must be a whole number"),
-        ([], "the agreement is not a table"),
-    ):
-        answer = attacked.answer(protocol.Agree(run=run, agreement=json.dumps(changed), programs={}))
-        assert line in answer.refused and "\n" not in answer.refused, answer
-    answer = attacked.answer(protocol.Agree(run=run, agreement="{", programs={}))
-    assert "the agreement is not JSON" in answer.refused
-
-
 # Rounds and budgets
-
-
-@pytest.mark.parametrize("number", [1.9, True, "1", None])
-def test_a_round_is_an_integer(attacked, number):
-    assert "'round'" in attacked.ask_raw(round=number).refused
 
 
 def test_a_recipe_of_two_rounds_is_answered_twice_and_the_ledger_has_its_epsilon(attacked, capsys):
@@ -217,11 +165,6 @@ def test_a_recipe_of_two_rounds_is_answered_twice_and_the_ledger_has_its_epsilon
     again = attacked.restarted()
     assert again.service._decisions.ledger.epsilon(digest) == spent
     again.service.close()
-
-
-def test_rounds_only_grow(attacked):
-    sums_of(attacked.ask(round=2))
-    attacked.refused("round 1 comes after round 2; rounds only grow", round=1)
 
 
 def test_the_rounds_of_a_run_are_limited(attacked):
@@ -253,25 +196,6 @@ def test_other_data_under_the_same_run_are_refused(attacked):
     site = attacked.restarted()
     site.refused("begun with other data of this site")
     site.service.close()
-
-
-# Evaluations
-
-
-def test_evaluations_are_of_all_clients_on_the_recipes_splits_and_bounded(attacked):
-    service = attacked.service
-    service._run(attacked.question.run)  # built from the disk
-    program = service._runs[attacked.question.run].programs["evaluate"]
-    weights = tuple(a for a in attacked.question.arrays if a.dtype.kind == "f")
-    asked = {"purpose": "evaluate", "program": program.digest, "split": "test", "arrays": weights}
-    attacked.refused("evaluates on test examples only", **{**asked, "split": "train"})
-    attacked.refused("evaluates on test examples only", **{**asked, "split": "dev"})
-    attacked.refused("evaluates all of its clients together", **{**asked, "clients": attacked.question.clients[:4]})
-    first = sums_of(attacked.ask(**asked))
-    assert sums_of(attacked.ask(**asked)) == first
-    for shift in range(1, MAX_WEIGHTS):
-        sums_of(attacked.ask(**{**asked, "arrays": tuple(a + np.float32(shift) for a in weights)}))
-    attacked.refused("and no more", **{**asked, "arrays": tuple(a + np.float32(9) for a in weights)})
 
 
 # The order of requests, without a site
@@ -377,5 +301,6 @@ def test_every_row_of_the_table_names_tests():
     named = [name for cell in cells for name in re.findall("`([^`]+)`", cell)]
     assert len(cells) >= 12 and all("`" in cell for cell in cells)
     here = {name for name in named if not name.startswith("tests/")}
-    assert here <= globals().keys()
+    tricks = {trick.name for adversary in (*OF_COORDINATORS, *OF_SITES) for trick in tricks_of(adversary)}
+    assert here <= globals().keys() | tricks, here - globals().keys() - tricks
     assert all((Path(__file__).parents[2] / name).is_file() for name in {*named} - here)

@@ -1,12 +1,13 @@
-"""A site that lies to the coordinator: a line that names it and the field, or a round without it; never a traceback."""
+"""Answers and sums of a site that lies: a line that names it, or a round without it; never a traceback.
+
+Its tricks are in `tests/sites/adversaries`: here are any changes of an answer, the bounds of sums one by one, and runs.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import copy
-import json
 import re
-import time
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from computations.client_work import LocalTraining
 from tests.computations.built import NAMES as ALGORITHMS
+from tests.sites.adversaries.wire import repacked
 from tests.sites.sites_for_tests import NAMES, Federation, recipe_of, write_sites
 from tests.sites.test_stages import build
 from tests.upper_floors import assert_same_weights
@@ -26,8 +28,7 @@ from tff_re.runtime.in_process.expressions import CANCELLATION, Scope
 from tff_re.runtime.in_process.leaves import Cancellation
 from tff_re.sites.agreement import agreement_from_json
 from tff_re.sites.asking import Patience, Sites
-from tff_re.sites.fields import MAX_CLASSES
-from tff_re.sites.messages import pack, unpack
+from tff_re.sites.messages import unpack
 from tff_re.sites.program import Program
 from tff_re.sites.run import train_at_sites
 from tff_re.sites.set_up import _agree
@@ -37,16 +38,6 @@ from tff_re.tasks.data_paths import DataPaths
 
 RUN = "7" * 32
 QUICK = Patience(stage_seconds=5, retry_seconds=0.05)
-
-
-def repacked(table: object, arrays) -> bytes:
-    """A message of any table, also of one that `pack` would not make."""
-    packed = pack({}, arrays)
-    length = int.from_bytes(packed[:8], "little")
-    head = json.loads(packed[8 : 8 + length])
-    head["__metadata__"]["table"] = json.dumps(table)
-    text = json.dumps(head).encode()
-    return b"".join([len(text).to_bytes(8, "little"), text, packed[8 + length :]])
 
 
 # Set-up
@@ -75,12 +66,6 @@ class Recorded:
 
         return _agree(Sites(InMemory({n: call(n) for n in NAMES}), QUICK), self.recipe, DataPaths(), RUN)[0]
 
-    def refused(self, change, kind="hello") -> str:
-        with pytest.raises(Exception) as caught:
-            self.agree(change, kind)
-        require_line(caught.value)
-        return str(caught.value)
-
 
 def require_line(error: BaseException) -> None:
     """What a command shows as one line, without what a terminal acts on."""
@@ -93,98 +78,6 @@ def require_line(error: BaseException) -> None:
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
     return Recorded(tmp_path_factory.mktemp("honest"))
-
-
-MALFORMED = [
-    ({"label_names": [None, "b"]}, "'label_names' must be a text"),
-    ({"label_names": [1, 2]}, "'label_names' must be a text"),
-    ({"label_names": ["a", "\x1b[31mb"]}, "'label_names' must be one line of printable characters"),
-    ({"label_names": ["a", "b\nc"]}, "'label_names' must be one line"),
-    ({"label_names": ["a", "<script>alert(1)</script>"]}, "'label_names' must have no HTML"),
-    ({"label_names": ["a", "x" * 10_000]}, "'label_names' must be 1 to 200 characters"),
-    ({"label_names": ["a", "a"]}, "'label_names' must not hold the same twice"),
-    ({"label_names": "ab"}, "'label_names' must be a list"),
-    ({"label_names": []}, "'label_names' must have a length of 1"),
-    ({"clients": [["bonn", 1.5, 2, None]]}, "'clients' must be a whole number"),
-    ({"clients": [["bonn", True, 2, None]]}, "'clients' must be a whole number"),
-    ({"clients": [["bonn", 10**30, 2, None]]}, "'clients' must be a number of at most 64 bits"),
-    ({"clients": [["bonn", 2**40, 2, None]]}, "'clients' must have from 0 to"),
-    ({"clients": [["bonn", -1, 2, None]]}, "'clients' must have from 0 to"),
-    ({"clients": [["bonn", 5, 2]]}, "'clients' must be lists of 4"),
-    ({"clients": [["bonn", 5, 2, None]] * 2}, "'clients' must not hold the same twice"),
-    ({"clients": [["aachen", 5, 2, None]]}, "'clients' must be called as their site"),
-    ({"clients": [["bonn/<img src=x>", 5, 2, None]]}, "'clients' must have no HTML"),
-    ({"clients": {}}, "'clients' must be a list"),
-    ({"positive_labels": ["no class"]}, "'positive_labels' must be among label_names"),
-    ({"recipe": "A" * 64}, "'recipe' must be 64 hexadecimal digits"),
-    ({"vocabulary": "none"}, "'vocabulary' must be 'local' or 'keyed'"),
-    ({"document_form": [1, 2, 3, 4, 5]}, "'document_form' must come with relations"),
-    ({"more": 1}, "unknown key 'more'"),
-    ({"site": "../x"}, "'site' must be the name of a site"),
-    ({"site": "celle"}, "'clients' must be called as their site"),
-    ({"version": None}, "'version' must be a text"),
-]
-
-
-@pytest.mark.parametrize(("more", "line"), MALFORMED, ids=range(len(MALFORMED)))
-def test_a_malformed_answer_to_hello(recorded, more, line):
-    assert recorded.agree(repacked) == recorded.honest
-    message = recorded.refused(lambda table, arrays: repacked({**table, **more}, arrays))
-    assert message.startswith("site bonn: malformed answer to 'hello': ") and line in message
-
-
-def test_a_missing_key_and_what_is_no_message(recorded):
-    def without(key):
-        return lambda table, arrays: repacked({k: v for k, v in table.items() if k != key}, arrays)
-
-    assert "the key 'label' is missing" in recorded.refused(without("label"))
-    assert "the key 'site' is missing" in recorded.refused(without("site"))
-    for change in (
-        lambda table, arrays: b"",
-        lambda table, arrays: repacked([], arrays),
-        lambda table, arrays: repacked(table, [np.zeros(3)]),
-        lambda table, arrays: repacked({**table, "clients": [[["bonn"] * 3] * 3] * 3}, arrays),
-        lambda table, arrays: repacked({"site": "bonn", "refused": "\x1b[2J", "lost": "x"}, []),
-        lambda table, arrays: repacked({"site": "bonn", "refused": 3}, []),
-        lambda table, arrays: repacked({"site": "bonn", "refused": ["x"]}, []),
-    ):
-        assert "site bonn: " in recorded.refused(change)
-    message = recorded.refused(lambda table, arrays: repacked({"site": "bonn", "refused": "no\n\x1b[2J\r" * 999}, []))
-    assert message.startswith("no [2J no")
-
-
-def test_more_classes_than_possible_are_refused_at_once(recorded):
-    began = time.monotonic()
-    for count in (MAX_CLASSES + 1, 20_000):
-        names = [f"class {n}" for n in range(count)]
-        assert "'label_names' must have a length" in recorded.refused(
-            lambda table, arrays, names=names: repacked({**table, "label_names": names}, arrays)
-        )
-    names = [f"class {n}" for n in range(MAX_CLASSES)]
-    message = recorded.refused(lambda table, arrays: repacked({**table, "label_names": names}, arrays))
-    assert f"and {MAX_CLASSES} are possible" in message  # with those of the others
-    assert time.monotonic() - began < 5
-
-
-@pytest.mark.parametrize(
-    ("change", "line"),
-    [
-        (lambda arrays: arrays[1].__setitem__(0, 0), "'counts' must be from 1"),
-        (lambda arrays: arrays[1].__setitem__(0, 1 << 60), "'counts' must be from 1"),
-        (lambda arrays: arrays[2].__setitem__(0, -3), "'holders' must be from 1"),
-        (lambda arrays: arrays.__setitem__(1, arrays[1].astype(np.float64)), "'counts' must be int64 [n]"),
-        (lambda arrays: arrays.__setitem__(0, arrays[0][:, :8]), "'digests' must be uint8 [n, 16]"),
-        (lambda arrays: arrays.__setitem__(1, arrays[1][1:]), "must have the length of the list"),
-    ],
-    ids=range(6),
-)
-def test_a_malformed_list_of_words(recorded, change, line):
-    def changed(table, arrays):
-        arrays = [array.copy() for array in arrays]
-        change(arrays)
-        return repacked(table, arrays)
-
-    assert line in recorded.refused(changed, "words")
 
 
 VALUES = st.one_of(

@@ -186,17 +186,16 @@ def secure_sum(value):
 def test_whether_partial_sums_are_added_is_tried_out(aggregate, line):
     """A site tries it, too: it does not take the coordinator's word for it."""
     program = Program(tff.federated_computation(lambda value: aggregate(value), NUMBER))
-    masks, programs, digests = recipe_of("fedavgs", *MASKS), {"train": program}, {"train": program.digest}
-    decisions = decisions_of()
+    masks, programs, decisions = recipe_of("fedavgs", *MASKS), {"train": program}, decisions_of()
     if line is None:
         require_sums(program)
-        decisions.computation(masks, programs, digests)
+        decisions.programs(masks, programs)
         return
     with pytest.raises(CompositionError, match=line):
         require_sums(program)
     with pytest.raises(Refused, match=line):
-        decisions.computation(masks, programs, digests)
-    decisions.computation(recipe_of("fedavgs"), programs, digests)
+        decisions.programs(masks, programs)
+    decisions.programs(recipe_of("fedavgs"), programs)
 
 
 def test_masks_are_for_sites(tmp_path, capsys):

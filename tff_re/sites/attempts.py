@@ -27,6 +27,7 @@ class Attempt:
       context: digest of what all sites were asked for alike; keys of masks are made of it.
       sums: which sums these are, whoever takes part: purpose, split, round and stage.
       sites: all that were asked.
+      clients: digest of this site's clients that were asked for, and their states.
       own_key: the key of the site's own mask, in hexadecimal.
       roster: the sites that it signed for; None: it has signed nothing yet.
     """
@@ -36,6 +37,7 @@ class Attempt:
     context: str
     sums: str
     sites: list[str]
+    clients: str = ""
     own_key: str = ""
     roster: list[str] | None = None
 
@@ -45,7 +47,9 @@ class Attempt:
         request = Request(question)
         what = [question.purpose, question.split, question.round, question.stage]
         context = [question.run, question.program, question.attempt, question.sites, *what, request.arrays]
-        return cls(question.attempt, request.digest, _digest(context), _digest(what), list(question.sites))
+        digests = request.digest, _digest(context), _digest(what)
+        clients = _digest([question.clients, question.versions])
+        return cls(question.attempt, *digests, list(question.sites), clients)
 
     def signed_text(self, roster: list[str]) -> bytes:
         """Return what a site signs for a roster."""
@@ -58,6 +62,7 @@ class Attempts:
     Attributes:
       newest: the newest attempt; None: there was none.
       opened: `Attempt.sums` -> the rosters over which this site opened a total.
+      clients: `Attempt.sums` -> `Attempt.clients` of these totals.
     """
 
     def __init__(self, content: bytes | None = None):
@@ -66,11 +71,12 @@ class Attempts:
         newest = table.get("newest")
         self.newest: Attempt | None = None if newest is None else Attempt(**newest)
         self.opened: dict[str, list[list[str]]] = table.get("opened", {})
+        self.clients: dict[str, str] = table.get("clients", {})
 
     def to_json(self) -> bytes:
         """Return the table that `Attempts` reads."""
         newest = None if self.newest is None else attrs.asdict(self.newest)
-        return json.dumps({"newest": newest, "opened": self.opened}).encode()
+        return json.dumps({"newest": newest, "opened": self.opened, "clients": self.clients}).encode()
 
 
 def _digest(what: list) -> str:

@@ -157,13 +157,25 @@ class Decisions:
                 "the secret out, to show only words that enough of its own clients hold"
             )
 
-    def computation(self, recipe: Recipe, programs: Mapping[str, Any], digests: Mapping[str, str]) -> None:
-        """Return the computations of a run by purpose, with their digests at the coordinator."""
+    def programs(self, recipe: Recipe, programs: Mapping[str, Any]) -> None:
+        """Check that the sums of a run's computations, by purpose, may leave."""
         if self._allow.least_clients > 1 and programs[TRAIN].collects:
             raise Refused(
                 "the recipe's rule needs each client's own update, and this site's sums are over at least "
                 f"{self._allow.least_clients} of its clients (allow.least_clients); take another aggregation.rule"
             )
+        if not sums_are_masked(recipe):
+            return
+        for purpose, program in programs.items():
+            try:
+                require_sums(program)
+                if purpose == TRAIN and noise_is_shared(recipe):
+                    require_noised(program)
+            except CompositionError as error:
+                raise Refused(str(error)) from None
+
+    def computation(self, programs: Mapping[str, Any], digests: Mapping[str, str]) -> None:
+        """Check the computations of a run by purpose against their digests at the coordinator."""
         for purpose, digest in digests.items():
             if purpose == EVALUATE and not self._allow.evaluation:
                 raise Refused(
@@ -174,13 +186,6 @@ class Decisions:
                     f"the recipe gives another computation here than at the coordinator ({purpose}); use the same "
                     f"versions of tff-re ({__version__} here) and of TensorFlow ({tf.__version__})"
                 )
-            if sums_are_masked(recipe):
-                try:
-                    require_sums(programs[purpose])
-                    if purpose == TRAIN and noise_is_shared(recipe):
-                        require_noised(programs[purpose])
-                except CompositionError as error:
-                    raise Refused(str(error)) from None
 
     # Masked sums
 
@@ -222,6 +227,11 @@ class Decisions:
         self._enough(roster, recipe)
         if attempt.roster not in (None, roster):
             raise Refused("it has signed for other sites in this attempt; it signs once")
+        if attempts.clients.get(attempt.sums, attempt.clients) != attempt.clients:
+            raise Refused(
+                "a total with other clients of this site was opened before in this round, and both would tell sums "
+                "of this site"
+            )
         opened = attempts.opened.get(attempt.sums, [])
         if opened and roster not in opened:
             before = ", ".join(opened[-1])

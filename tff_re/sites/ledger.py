@@ -65,10 +65,12 @@ class Ledger:
     def __init__(self, state: Path, allow: AllowOptions):
         """Read the ledger.
 
-        Raises UserError if its file is damaged.
+        Raises UserError if its file is damaged or a link.
         """
         self._path, self._allow = state / FILE, allow
         self._data: dict[str, dict] = {}
+        if self._path.is_symlink():
+            raise UserError(f"{self._path}: is a link; put the original back: it says what runs have spent")
         try:
             table = json.loads(self._path.read_bytes())
             if table["version"] != VERSION:

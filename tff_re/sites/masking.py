@@ -87,6 +87,7 @@ class SiteMasks:
         rosters = attempts.opened.setdefault(attempt.sums, [])
         if roster not in rosters:
             rosters.append(roster)
+            attempts.clients[attempt.sums] = attempt.clients
             run.store.write(FILE, attempts.to_json())
         shared = self._shared(attempt, [site for site in attempt.sites if site not in roster])
         keys = np.frombuffer(b"".join(shared.values()), np.uint8).reshape(-1, KEY_BYTES)

@@ -378,7 +378,7 @@ def recipe_table(text: str) -> dict:
     """
     try:
         return tomllib.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise UserError("the recipe is not valid TOML") from None
 
 

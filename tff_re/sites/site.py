@@ -130,7 +130,7 @@ class SiteService:
         except (DataError, RuntimeProblem, CompositionError) as error:
             outcome = f"failed: {error}"
             return self._no("failed", f"its part failed ({type(error).__name__}); see the site's log")
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError, RecursionError) as error:
             outcome = f"malformed: {type(error).__name__}"
             _log.debug("a malformed message", exc_info=True)
             return self._no("refused", "the message is not as this version of tff-re makes it")
@@ -147,18 +147,22 @@ class SiteService:
 
     def _hello(self, question: protocol.Hello) -> protocol.HelloAnswer:
         """Receive the recipe and, if it is accepted, send the sizes of the clients and the classes."""
-        store = RunStore(self._site.state, question.run)
+        store, content = RunStore(self._site.state, question.run), question.recipe.encode()
         recipe = self._decisions.recipe(question.recipe)
-        known = store.read("recipe.toml")
-        if known is not None and known.decode() != question.recipe:
+        if store.read("recipe.toml") not in (None, content):
             raise Refused("the run was begun with another recipe")
-        run = self._runs[question.run] = _Run(recipe, store, self._read(recipe))
-        while len(self._runs) > 2:
-            self._runs.popitem(last=False)
+        run = _Run(recipe, store, self._read(recipe))
         self._decisions.clients(run.data.sizes)
+        answer = self._described(recipe, run.data)
         self._enter(run, question.run)
-        store.write("recipe.toml", question.recipe.encode())
-        data = run.data
+        store.write("recipe.toml", content)
+        return answer
+
+    def _described(self, recipe: Recipe, data: SiteData) -> protocol.HelloAnswer:
+        """Return what the coordinator learns of the site's data.
+
+        Raises Refused if a message cannot say it.
+        """
         try:
             return protocol.HelloAnswer(
                 site=self._options.name,
@@ -177,12 +181,15 @@ class SiteService:
             raise Refused(f"its data cannot be used across sites: {error}") from None
 
     def _enter(self, run: _Run, name: str) -> None:
-        """Record the run in the ledger.
+        """Record the run in the ledger, and keep it in memory.
 
         Raises Refused if it began on other data.
         """
         clients = {client: held.train for client, held in run.data.clients.items()}
         self._decisions.begin(training_data(run.recipe, clients, run.data.data_paths.data), name, run.recipe)
+        self._runs[name] = run
+        while len(self._runs) > 2:
+            self._runs.popitem(last=False)
 
     def _read(self, recipe: Recipe) -> SiteData:
         try:
@@ -227,7 +234,10 @@ class SiteService:
         run, secret = self._run(question.run, agreed=False), self._site.secret()
         if secret is None:
             raise Refused("bags need the sites' secret (vocabulary.secret): facts are told apart by its digests")
-        keyed, _ = run.data.facts(secret, question.run)
+        facts = run.data.facts(secret, question.run)
+        if facts is None:
+            raise Refused("its examples are not in bags, and have no facts")
+        keyed, _ = facts
         _log.info("run %s: digests of %d facts are shown", question.run[:8], len(keyed))
         check = secret_check(secret, question.run)
         return protocol.FactsAnswer(site=self._options.name, check=check, digests=keyed)
@@ -239,34 +249,48 @@ class SiteService:
         clients = [(c.client_id, c.train, c.test, c.dev) for c in agreement.clients if c.site == self._options.name]
         if agreement.run != question.run or clients != run.data.sizes:
             raise Refused("its clients are not those that it named; begin the run again")
-        if agreement.triples is not None:
-            run.store.write("facts", question.numbers.tobytes())
-        self._build(run, agreement)
-        self._decisions.computation(run.recipe, run.programs, question.programs)
-        run.store.write("agreement.json", question.agreement.encode())
+        content = question.agreement.encode()
+        if run.store.read("agreement.json") not in (None, content):
+            raise Refused("the run was begun with another agreement")
+        numbers = question.numbers if agreement.triples is not None else None
+        if numbers is not None and run.store.read("facts") not in (None, numbers.tobytes()):
+            raise Refused("the run was begun with other numbers of its facts")
+        agreed = self._built(run, agreement, numbers)
+        self._decisions.computation(agreed.programs, question.programs)
+        if numbers is not None:
+            run.store.write("facts", numbers.tobytes())
+        run.store.write("agreement.json", content)
+        self._runs[question.run] = agreed
         return protocol.AgreeAnswer(site=self._options.name, agreed=True)
 
-    def _build(self, run: _Run, agreement: Agreement) -> None:
+    def _built(self, run: _Run, agreement: Agreement, numbers: np.ndarray | None) -> _Run:
+        """Return the run as it is computed by an agreement, and leave `run` as it is.
+
+        Raises Refused if its sums may not leave.
+        """
         recipe, task = run.recipe, TASKS[run.recipe.task.name]
         agreed = AgreedEncoding.of(recipe.task, recipe.seed, agreement.paths(run.data.data_paths, at_site=True))
-        run.agreement, numbers = agreement, self._numbers(run, agreement)
-        encoded = run.data.examples(agreement, agreed.encoding, agreed.inputs, numbers)
-        run.experiment = SitesBuilder(prepared(task, agreement, agreed, encoded)).build(recipe)
-        clients = run.experiment.prepared.examples.clients  # behind frozen layers, what the model reads
-        run.examples = {
-            c.client_id: tuple(getattr(c, split) for split in SPLITS) for c in clients if c.client_id in encoded
-        }
-        run.__dict__.pop("programs", None)
+        encoded = run.data.examples(agreement, agreed.encoding, agreed.inputs, self._numbers(run, agreement, numbers))
+        experiment = SitesBuilder(prepared(task, agreement, agreed, encoded)).build(recipe)
+        clients = experiment.prepared.examples.clients  # behind frozen layers, what the model reads
+        here = [client for client in clients if client.client_id in encoded]
+        examples = {client.client_id: tuple(getattr(client, split) for split in SPLITS) for client in here}
+        built = _Run(recipe, run.store, run.data, agreement, examples, experiment)
+        self._decisions.programs(recipe, built.programs)
+        return built
 
-    def _numbers(self, run: _Run, agreement: Agreement) -> np.ndarray | None:
-        """See `SiteData.examples`."""
+    def _numbers(self, run: _Run, agreement: Agreement, received: np.ndarray | None) -> np.ndarray | None:
+        """Return `numbers` of `SiteData.examples`.
+
+        `received`: numbers of this site's facts, in the order in which it named them.
+        """
         if agreement.triples is None:
             return None
         secret = self._site.secret()
         facts = None if secret is None else run.data.facts(secret, agreement.run)
-        received = np.frombuffer(run.store.read("facts") or b"", "<i4")
         if (
             facts is None
+            or received is None
             or len(received) != len(facts[1])
             or not ((received >= 0) & (received < agreement.triples)).all()
         ):
@@ -285,12 +309,12 @@ class SiteService:
             recipe = self._decisions.recipe(text.decode())
             run = _Run(recipe, store, self._read(recipe))
             self._enter(run, name)
-            self._runs[name] = run
         if agreed and run.agreement is None:
             text = run.store.read("agreement.json")
             if text is None:
                 raise Lost("it has not agreed to the run yet")
-            self._build(run, agreement_from_json(text))
+            numbers = np.frombuffer(run.store.read("facts") or b"", "<i4")
+            run = self._runs[name] = self._built(run, agreement_from_json(text), numbers)
         return run
 
     # Stages

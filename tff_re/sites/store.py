@@ -4,7 +4,8 @@
     state/runs/RUN/clients/CLIENT/VERSION       a client's state after the round VERSION
     state/runs/RUN/kept/PROGRAM-ROUND-STAGE     an answer, and what the next stage of the call needs
 
-Every file is written whole or not at all, and only this user may read them.
+Every file is written whole or not at all, and only this user may read them. No file or folder below the state's is a
+link: through one, what is written and deleted would lie elsewhere.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from datasets.files import replace_file
-from tff_re.sites.messages import Malformed, pack, unpack
+from tff_re.sites.messages import Malformed, Refused, pack, unpack
 
 RUN = re.compile("[0-9a-f]{32}")
 
@@ -41,9 +42,22 @@ class RunStore:
             raise ValueError("a run's id has 32 hexadecimal digits")
         self.folder = state / "runs" / run
 
+    def _path(self, name: str) -> Path:
+        """Return the path of a file or folder of the run.
+
+        Raises Refused if it, or a folder on the way to it, is a link.
+        """
+        path = self.folder / name
+        for part in (path, *path.parents):
+            if part == self.folder.parent.parent:
+                return path
+            if part.is_symlink():
+                raise Refused("a file or folder in its state is a link; its operator puts the original back")
+        return path
+
     def write(self, name: str, content: bytes) -> None:
         """Write a file of the run."""
-        path = self.folder / name
+        path = self._path(name)
         for folder in (self.folder.parent.parent, self.folder.parent, self.folder, *reversed(path.parents)):
             if folder.is_relative_to(self.folder.parent.parent):
                 folder.mkdir(mode=0o700, exist_ok=True, parents=True)
@@ -52,7 +66,7 @@ class RunStore:
     def read(self, name: str) -> bytes | None:
         """Return a file of the run, or None."""
         try:
-            return (self.folder / name).read_bytes()
+            return self._path(name).read_bytes()
         except FileNotFoundError:
             return None
 
@@ -89,7 +103,7 @@ class RunStore:
           checkpoint: the oldest round that can be resumed from; the newest state up to it stays.
           made_of, version: of the newest state: those between were of rounds that did not count.
         """
-        folder = self.folder / self._of_client(client)
+        folder = self._path(self._of_client(client))
         versions = sorted(int(path.name) for path in folder.glob("[0-9]*"))
         not_counted = {v for v in versions if made_of < v < version}
         needed = max((v for v in versions if v <= checkpoint and v not in not_counted), default=-1)
@@ -111,14 +125,14 @@ class RunStore:
 
     def forget_stage_records(self, program: str, round_num: int) -> None:
         """Remove what was stored for other rounds of the program."""
-        for path in (self.folder / "kept").glob(f"{program[:16]}-*"):
+        for path in self._path("kept").glob(f"{program[:16]}-*"):
             if path.name.split("-")[1] != str(round_num):
                 path.unlink(missing_ok=True)
 
     def forget(self) -> None:
         """Remove what was stored, after the run."""
         for name in ("kept", "clients"):
-            shutil.rmtree(self.folder / name, ignore_errors=True)
+            shutil.rmtree(self._path(name), ignore_errors=True)
 
     def _message(self, name: str) -> tuple[dict, list[np.ndarray]] | None:
         content = self.read(name)
