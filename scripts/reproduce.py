@@ -6,7 +6,6 @@ named, and the number of runs is printed.
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from datasets.catalogue import DATA_SETS, ENVIRONMENT_VARIABLE  # noqa: E402
 from datasets.files import with_or_without_gz, write_atomically  # noqa: E402
 from tff_re.errors import UserError, nearest  # noqa: E402
 from tff_re.recipes.reading import Recipe, read_toml, suites  # noqa: E402
+from tff_re.runtime.quiet import be_quiet  # noqa: E402
 
 if TYPE_CHECKING:
     from tff_re.comparison.suite import Suite
@@ -55,7 +55,7 @@ class Inputs:
             made.append(f"task.vectors_path={self.vectors.resolve()}")
             if hasattr(recipe.task.options, "vectors_corpus"):
                 made += ["task.vectors=file", "task.vectors_corpus=none"]
-        if self.mesh is not None and recipe.task.options.dataset == "cdr":
+        if self.mesh is not None and getattr(recipe.task.options, "dataset", None) == "cdr":
             made.append(f"task.mesh_tree={self.mesh.resolve()}")
         return made
 
@@ -91,13 +91,11 @@ class Plan:
 def paper_suites(paper: str) -> list[str]:
     """The names of a paper's suites, with numbers in their order."""
     names = [name for name in suites() if name.startswith(f"paper-{paper}-") or name == f"paper-{paper}"]
-    return sorted(
-        names, key=lambda name: [(part.isdigit(), int(part) if part.isdigit() else part) for part in _parts(name)]
-    )
+    return sorted(names, key=_order)
 
 
-def _parts(name: str) -> list[str]:
-    return re.split(r"-", name)
+def _order(name: str) -> list[tuple[bool, Any]]:
+    return [(part.isdigit(), int(part) if part.isdigit() else part) for part in name.split("-")]
 
 
 def reads_pieces(recipe: Recipe) -> bool:
@@ -196,7 +194,7 @@ def cut_overrides(recipe: Recipe) -> list[str]:
 
 def plan(name: str, inputs: Inputs, out: Path, data: Path | None, sets: Sequence[str], **reductions) -> Plan:
     """A suite of a paper with what the user gives. `reductions` are those of `reduced`."""
-    from tff_re.comparison.suite import load_suite
+    from tff_re.api import load_suite
 
     source = name
     if any(reductions.values()):
@@ -304,6 +302,7 @@ def reproduce(
     """
     from tff_re.cli.main import main
 
+    be_quiet()
     out = out or Path("runs") / f"paper-{paper}"
     search = CUT_SEARCH if cut and search is None else search
     reductions = {"seeds": seeds, "search": search, "cut": cut}
