@@ -6,10 +6,12 @@ named, and the number of runs is printed.
 
 from __future__ import annotations
 
+import csv
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from tff_re.comparison.suite import Suite
 
 PAPERS = ("flcmc", "fedcmc", "feded", "fedds", "fedlcc")
+
+FOLD = "fold "
+"""The beginning of the names of tables that are folds of one corpus."""
 
 CUT_SEARCH = 2
 """Settings of a search that --cut leaves."""
@@ -245,6 +250,27 @@ def run_first(planned: Plan, data: Path | None, runtime: str) -> None:
         api.train(recipe, folder, data=data, resume=folder.exists(), runtime=runtime)
 
 
+def over_folds(planned: Plan) -> list[str]:
+    """The means over the folds of a suite whose tables are folds, a line for each row; [] for other suites.
+
+    They are those of the suite's first metric, in percent, over all folds and seeds.
+    """
+    folds = [group for group in planned.suite.groups() if group.startswith(FOLD)]
+    if len(folds) < 2:
+        return []
+    metric, found = planned.suite.metrics[0], {}
+    with (planned.out / "values.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if row["group"] in folds and row["metric"] == metric and row["values"] in ("best", "final"):
+                name = row["entry"].removesuffix(f", {row['group']}")
+                found.setdefault(name, {}).setdefault(row["values"], []).append(100 * float(row["value"]))
+    return [
+        f"{name}: mean {metric} of {len(folds)} folds: "
+        + ", ".join(f"{way} {fmean(values):.2f} %" for way, values in ways.items())
+        for name, ways in found.items()
+    ]
+
+
 def require_all(plans: Sequence[Plan], skip: bool) -> list[Plan]:
     """The suites that can run. Prints what the others lack, and raises UserError unless `skip`."""
     from tff_re.cli.display import say
@@ -300,6 +326,7 @@ def reproduce(
 
     Options after -- go to `compare`, such as -- --runtime local.
     """
+    from tff_re.cli.display import say
     from tff_re.cli.main import main
 
     be_quiet()
@@ -324,6 +351,8 @@ def reproduce(
     for planned in plans:
         if code := main(planned.arguments(compare_options, data=data, resume=resume)):
             return code
+        for line in over_folds(planned):
+            say(line)
     return 0
 
 

@@ -186,6 +186,20 @@ def test_a_suite_with_other_seeds_and_a_smaller_search():
     assert {entry["group"] for entry in cut["entry"]} == {"Table 10: Adam"} and len(cut["gain"]) == 2
 
 
+def test_means_over_folds(tmp_path):
+    planned = reproduce.plan("paper-feded-gad-folds", reproduce.Inputs("encoder"), tmp_path, None, (), seeds=None)
+    planned.out.mkdir()
+    lines = ["group,entry,kind,seed,metric,values,round,value"]
+    for fold in range(1, 11):
+        for way, value in (("best", 0.7 + fold / 100), ("final", 0.5), ("chosen", 0.1)):
+            lines.append(f'fold {fold},"FedED, fold {fold}",method,0,test/micro_f1,{way},3,{value}')
+        lines.append(f'fold {fold},"FedED, fold {fold}",method,0,test/accuracy,best,3,0.9')
+    (planned.out / "values.csv").write_text("\n".join(lines) + "\n", "utf-8")
+    assert reproduce.over_folds(planned) == ["FedED: mean test/micro_f1 of 10 folds: best 75.50 %, final 50.00 %"]
+    other = reproduce.plan("paper-feded-gad", reproduce.Inputs("encoder"), tmp_path, None, (), seeds=None)
+    assert reproduce.over_folds(other) == []
+
+
 # Trials
 
 
