@@ -180,9 +180,9 @@ def cut_overrides(recipe: Recipe) -> list[str]:
     """The settings that make a run of a recipe small: two rounds, few clients, few samples."""
     task = recipe.task.options
     made: dict[str, Any] = {"training.rounds": 2, "evaluation.every": 1, "algorithm.local_epochs": 1}
-    made |= {f"task.{key}": size for key, size in {"subset": 40, "test_subset": 40}.items() if hasattr(task, key)}
-    if getattr(task, "balanced_subset", None):
-        made["task.balanced_subset"] = 8
+    balanced = getattr(task, "balanced_subset", None) is not None  # which excludes the other
+    sizes = {"test_subset": 40, "balanced_subset" if balanced else "subset": 8 if balanced else 40}
+    made |= {f"task.{key}": size for key, size in sizes.items() if hasattr(task, key)}
     if recipe.task.name == "document_relations":
         made |= {"task.subset": 10, "task.test_subset": 10}
         made |= {} if task.dev_split else {"task.dev_share": 0.5}
@@ -281,7 +281,7 @@ def require_all(plans: Sequence[Plan], skip: bool) -> list[Plan]:
             say(f"{planned.name} needs {line}")
     if lacking and not skip:
         names = ", ".join(planned.name for planned in lacking)
-        raise UserError(f"files are missing for {names}; add them, or leave these suites out with --skip-missing")
+        raise UserError(f"not all is there for {names}; add it, or leave these suites out with --skip-missing")
     left = [planned for planned in plans if not planned.missing]
     if not left:
         raise UserError("no suite has all that it needs")
@@ -345,6 +345,7 @@ def reproduce(
     say_costs(plans)
     if first:
         for planned in plans:
+            say(f"first run of {planned.name}")
             run_first(planned, data, "in-process")
         say_costs(plans)
         return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import shutil
+import signal
 import tomllib
 from pathlib import Path
 
@@ -37,8 +38,12 @@ def typed(capsys):
     """Runs the script in this process: (exit code, standard output, standard error)."""
 
     def run(*arguments):
+        handler = signal.getsignal(signal.SIGTERM)
         capsys.readouterr()
-        code = reproduce.run([str(argument) for argument in arguments])
+        try:
+            code = reproduce.run([str(argument) for argument in arguments])
+        finally:
+            signal.signal(signal.SIGTERM, handler)
         return code, *capsys.readouterr()
 
     return run
@@ -140,7 +145,7 @@ def test_missing_files_are_named_before_anything_is_run(typed, tmp_path):
     out = tmp_path / "out"
     code, printed, error = typed("fedcmc", "--data", data_folder(), "--out", out)
     assert (
-        code == 2 and error.count("\n") == 1 and error.startswith("tff-re: files are missing for paper-fedcmc-chemprot")
+        code == 2 and error.count("\n") == 1 and error.startswith("tff-re: not all is there for paper-fedcmc-chemprot")
     )
     assert "--skip-missing" in error and not out.exists()
     assert "paper-fedcmc-i2b2 needs an encoder: set ENCODER to its folder or hub id\n" in printed
