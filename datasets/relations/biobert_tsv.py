@@ -19,6 +19,8 @@ from datasets.relations.records import NO_RELATION, RelationCorpus, Span
 
 HEADERS = (["index", "sentence", "label"], ["sentence", "label"])
 
+FOLDS = 10
+
 RELATIONS = {"0": NO_RELATION, "1": "associated"}
 
 
@@ -82,6 +84,14 @@ def _placeholder(sentence: str, kind: str, fail: Fail) -> Span:
     return starts[0], starts[0] + len(mark)
 
 
+def _folds(name: str) -> dict[str, str]:
+    """Split to file: `train` and `test` are the first fold's, `train-2` and `test-2` the second's, up to ten."""
+    files = {split: f"{name}/1/{split}.tsv" for split in ("train", "test")}
+    for fold in range(2, FOLDS + 1):
+        files |= {f"{split}-{fold}": f"{name}/{fold}/{split}.tsv" for split in ("train", "test")}
+    return files
+
+
 for _name, _title, _citation in (
     ("gad", "GAD", "Bravo et al., Extraction of relations between genes and diseases, BMC Bioinf. 16, 2015"),
     ("euadr", "EU-ADR", "van Mulligen et al., The EU-ADR corpus, J. Biomed. Inform. 45, 2012"),
@@ -92,8 +102,8 @@ for _name, _title, _citation in (
         kind="relations",
         task="genes and diseases in a sentence: associated or not (BioBERT's form, mentions as placeholders)",
         labels=("relation",),
-        files={split: f"{_name}/1/{split}.tsv" for split in ("train", "test")},
+        files=_folds(_name),
         licence="as the corpus's own",
         citation=_citation,
-        available_from="BioBERT's data sets (dmis-lab/biobert on GitHub); the folder of one of the ten folds",
+        available_from="BioBERT's data sets (dmis-lab/biobert on GitHub); the folders 1 to 10 of the folds",
     )(read)

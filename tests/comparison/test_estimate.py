@@ -73,5 +73,14 @@ def test_the_runs_of_a_sweep_that_finished_or_diverged_are_not_ahead(tmp_path):
     assert cost.startswith("cost: 7 runs (2 entries on 2 seeds, after 3 of the sweep); 2 finished;")
 
 
+def test_the_finished_runs_of_a_sweep_are_timed(tmp_path):
+    folder = sweep_folder(tmp_path, "fast", 0, 100)
+    folder.mkdir(parents=True)
+    (folder / "summary.json").write_text("{}", "utf-8")
+    (folder / "timings.csv").write_text("round,seconds/training\n1,5\n2,5\n", "utf-8")
+    cost = Estimate(suite(sweep()), tmp_path).before()
+    assert cost.endswith("; 1 finished; about 1 min 0 s, estimated from the runs so far")
+
+
 def test_durations_in_words():
     assert [in_words(s) for s in (1.26, 59.6, 200, 7500)] == ["1.3 s", "1 min 0 s", "3 min 20 s", "2 h 5 min"]

@@ -43,6 +43,8 @@ class Estimate:
         self._sweep_left = 0 if suite.tuning is None else _unfinished(suite.tuning, out)
         self._running: dict[int, _Running] = {}
         self._size = f"{len(suite.entries)} entries on {len(suite.seeds)} seed{'s' if len(suite.seeds) > 1 else ''}"
+        if suite.tuning is not None and (timed := _timed_of(suite.tuning, out)):
+            self._seconds[""] = timed
 
     def before(self) -> str:
         """What is ahead, in a line, before the first run starts."""
@@ -122,13 +124,22 @@ class _Running:
 
 def _unfinished(sweep: Sweep, out: Path) -> int:
     """The number of a sweep's runs that neither finished nor diverged."""
-    folders = (
+    return sum(not (folder.summary.exists() or folder.diverged.exists()) for folder in _folders(sweep, out))
+
+
+def _timed_of(sweep: Sweep, out: Path) -> list[float]:
+    """Seconds of the sweep's finished runs."""
+    return [seconds for folder in _folders(sweep, out) if folder.summary.exists() and (seconds := _timed(folder))]
+
+
+def _folders(sweep: Sweep, out: Path) -> list[RunFolder]:
+    """Those of a sweep's runs."""
+    return [
         RunFolder(sweep_folder(out, entry, setting, seed))
         for entry, settings in sweep.settings.items()
         for setting in range(len(settings))
         for seed in sweep.seeds
-    )
-    return sum(not (folder.summary.exists() or folder.diverged.exists()) for folder in folders)
+    ]
 
 
 def _timed(folder: RunFolder) -> float:
