@@ -13,7 +13,7 @@ from tff_re.errors import UserError
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.reading import read_text
 
-_STAMP = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)", re.MULTILINE)
+_STAMP = re.compile(r"^(?:\{\"time\": \")?(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)", re.MULTILINE)
 """As the log's lines begin."""
 
 
@@ -81,5 +81,5 @@ def _date(log: Path) -> str:
     stamps = _STAMP.findall(log.read_text("utf-8", "replace")) if log.is_file() else []
     if not stamps:
         return ""
-    first, last = stamps[0][:16], stamps[-1][:16]
+    first, last = (stamps[number][:16].replace("T", " ") for number in (0, -1))
     return first if first == last else f"{first} to {last[11:] if first[:10] == last[:10] else last}"

@@ -23,6 +23,7 @@ from tff_re.runs.features.base import Feature
 from tff_re.runs.features.failures import max_asked
 from tff_re.runs.folder import RunFolder, write_text
 from tff_re.runs.resuming import notice
+from tff_re.runtime.events import PRIVACY_NEW_RANDOMNESS
 from tff_re.tasks.base import Prepared
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class Privacy(Feature):
         recipe, folder, asked = self.recipe, training.folder, training.participation.asked
         self._spending = Spending(recipe, self.accounting, folder, asked, training.round)
         if training.round and recipe.privacy.noise_seed == "system":
-            notice(f"{folder.path}: goes on with new randomness; every round that was begun counts")
+            notice(PRIVACY_NEW_RANDOMNESS, file=folder.path)
 
     def begin_round(self, training):
         """See `Feature`."""
