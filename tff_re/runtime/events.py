@@ -1,6 +1,6 @@
 """The events of all logs, in the order in which a line of text is compared with them.
 
-docs/tracking.md lists them. A name keeps its meaning, and a field its kind; new ones may be added.
+docs/runs.md lists them. A name keeps its meaning, and a field its kind; new ones may be added.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import string
 from tff_re.runtime.logs import FILE, NAME, NUMBER, SITES, TEXT, WHOLE, Event, Field
 
 FIELDS = {
-    "answered": Field(WHOLE, "sites whose answers count"),
-    "asked": Field(WHOLE, "sites that have clients of the call"),
+    "answered": Field(WHOLE, "sites that answered"),
+    "asked": Field(WHOLE, "sites that were asked"),
     "bytes_down": Field(WHOLE, "bytes of arrays to the clients or sites"),
     "bytes_up": Field(WHOLE, "bytes of arrays from the clients or sites"),
     "clients": Field(WHOLE, "number of clients"),
@@ -22,8 +22,8 @@ FIELDS = {
     "file": Field(FILE, "the file's name; the text form has its path"),
     "left": Field(WHOLE, "words that no site sent"),
     "line": Field(TEXT, "a line for the operator"),
-    "milliseconds": Field(NUMBER, "how long it took"),
-    "outcome": Field(NAME, "what became of the message or the computation"),
+    "milliseconds": Field(NUMBER, "how long the answer took"),
+    "outcome": Field(NAME, "`answered`, `refused`, `lost`, `failed` or `malformed`; of a computation, why it failed"),
     "question": Field(TEXT, "the message in words"),
     "kind": Field(NAME, "kind of the message, such as `stage`"),
     "purpose": Field(NAME, "`train` or `evaluate`"),
@@ -32,7 +32,7 @@ FIELDS = {
     "round": Field(WHOLE, "number of the round, from 1"),
     "rounds": Field(WHOLE, "number of rounds of the recipe"),
     "run": Field(NAME, "the first eight characters of the run's id"),
-    "seconds": Field(NUMBER, "how long it took, or how long a site may still take"),
+    "seconds": Field(NUMBER, "how long the training of the round or the stage took, or how long a site may still take"),
     "service": Field(NAME, "`mlflow` or `wandb`"),
     "site": Field(NAME, "name of the site"),
     "sites": Field(SITES, "names of sites"),
@@ -75,7 +75,7 @@ RUN_FINISHED = _event("run.finished", "finished after round {round} of {rounds}"
 ROUND_FINISHED = _event(
     "round.finished",
     "round {round} of {rounds}: {seconds:.2f} s",
-    "The rows of a round are written; the seconds are those of its training.",
+    "The rows of a round are written.",
 )
 WORK_REPEATED = _event(
     "work.repeated",
@@ -130,7 +130,7 @@ STAGE_FINISHED = _event(
     "stage.finished",
     "{purpose} round {round} stage {stage}: {answered} of {asked} sites answered, {bytes_down} bytes down, {bytes_up} "
     "bytes up, {seconds:.2f} s",
-    "The answers of a stage have come; without the messages that open masked sums.",
+    "The answers of a stage have come.",
 )
 SITES_WAITING = _event(
     "sites.waiting",
@@ -183,7 +183,7 @@ SITE_LEDGER = _event("site.ledger", "ledger: {line}", "What runs on the site's d
 MESSAGE_ANSWERED = _event(
     "message.answered",
     "{question}: {bytes_down} bytes down, {bytes_up} bytes up, {milliseconds:.0f} ms, {outcome}{detail}",
-    "A message was answered; `outcome` is `answered`, `refused`, `lost`, `failed` or `malformed`.",
+    "A message was answered.",
     more="run kind purpose round stage clients",
 )
 MESSAGE_MALFORMED = _event("message.malformed", "a malformed message", "The error in it, for debugging.", logging.DEBUG)
