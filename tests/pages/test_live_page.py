@@ -153,9 +153,7 @@ def test_a_run_that_was_simulated(tmp_path):
     text = Read(live_page(read(folder))).text
     assert "No client of this run can fail: all that were asked have answered." in text
     assert "Trained without differential privacy: nothing is guaranteed." in text and "Curves f1" in text
-    assert (
-        "quorum 2 clients" in text and "bytes" not in text.partition("Seconds and bytes 1")[0].partition("Now state")[2]
-    )
+    assert "quorum 2 clients" in text and "bytes down" not in text and "down, per client" not in text
 
 
 # Prometheus
@@ -183,7 +181,14 @@ def parsed(text):
     return samples
 
 
-def test_the_metrics_of_a_run(run):
+def test_metrics_do_not_tell_who_was_sampled_if_that_is_private(run):
+    samples = parsed(exposition(read(run)))
+    assert samples["tff_re_epsilon_spent"] == {(): 3.125}
+    assert not {"tff_re_site_rounds_total", "tff_re_stage_bytes"} & set(samples)
+
+
+def test_the_metrics_of_a_run(tmp_path):
+    run = write_run(tmp_path / "run", recipe=PRIVATE.replace('"client"', '"example"'))
     with FileLock(RunFolder(run).lock):
         samples = parsed(exposition(read(run)))
     expected = {

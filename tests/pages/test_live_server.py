@@ -133,9 +133,9 @@ def test_tokens(tmp_path):
     for content, mode, said in (
         (None, 0, "cannot be read"),
         (TOKEN, 0o644, "other users may read it; run chmod 600"),
-        ("short", 0o600, "needs 20 letters and digits or more"),
-        ("two words of a token and more", 0o600, "on one line"),
-        ("宝" * 30, 0o600, "letters and digits"),
+        ("short", 0o600, "needs at least 20 letters, digits or "),
+        ("two words of a token and more", 0o600, "needs at least 20"),
+        ("宝" * 30, 0o600, "needs at least 20"),
     ):
         if content is not None:
             path.write_text(content, "utf-8")

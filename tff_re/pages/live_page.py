@@ -100,7 +100,7 @@ def _now(run: LiveRun) -> dict[str, str]:
 
 
 def quorum(run: LiveRun) -> str:
-    """How many answers a round needs, in words; empty if all have to answer."""
+    """How many answers a round needs, in words, or an empty text if all have to answer."""
     training, parts = run.recipe.get("training", {}), []
     if training.get("min_clients"):
         parts.append(f"{training['min_clients']} clients")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import re
 import secrets
 import threading
 from collections.abc import Callable
@@ -54,8 +55,8 @@ def token_of(path: Path) -> str:
         raise UserError(f"--token-file {path}: cannot be read ({reason})") from None
     if mode & 0o077:
         raise UserError(f"--token-file {path}: other users may read it; run chmod 600 {path}")
-    if len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
-        raise UserError(f"--token-file {path}: the token needs {LEAST_TOKEN} letters and digits or more, on one line")
+    if not re.fullmatch(rf"[A-Za-z0-9._~=-]{{{LEAST_TOKEN},}}", token):
+        raise UserError(f"--token-file {path}: the token needs at least {LEAST_TOKEN} letters, digits or . _ ~ = -")
     return token
 
 

@@ -62,7 +62,8 @@ def _costs(run: LiveRun):
         labels, newest = {"stage": f"{purpose}/{stage}"}, rounds[max(rounds)]
         last.append((labels, newest["seconds"]))
         totals.append((labels, math.fsum(values["seconds"] for values in rounds.values())))
-        sizes += [({**labels, "direction": way}, newest[f"bytes_{way}"]) for way in ("down", "up")]
+        if not _hides_sampling(run):
+            sizes += [({**labels, "direction": way}, newest[f"bytes_{way}"]) for way in ("down", "up")]
     yield "stage_seconds", "gauge", "Seconds of the last training, evaluation and stages at sites.", last
     yield "stage_seconds_total", "counter", "Seconds of all rounds.", totals
     yield "stage_bytes", "gauge", "Bytes of arrays of the last stage at sites.", sizes
@@ -71,8 +72,14 @@ def _costs(run: LiveRun):
     yield "client_round_bytes", "gauge", text, [({"direction": way}, size) for way, size in each]
 
 
+def _hides_sampling(run: LiveRun) -> bool:
+    """Whether who was sampled is a secret, which numbers of sites and bytes of a round would tell."""
+    return run.recipe.get("privacy", {}).get("unit") == "client"
+
+
 def _of_sites(run: LiveRun):
-    rounds = [({"site": site}, sum(site in sites for sites in run.took_part.values())) for site in run.sites]
+    sites = () if _hides_sampling(run) else run.sites
+    rounds = [({"site": site}, sum(site in row for row in run.took_part.values())) for site in sites]
     yield "site_rounds_total", "counter", "Rounds in which a site's answers count.", rounds
     quorum = run.log.last.get("sites.agreed", {}).get("quorum")
     text = "Fraction of a round's clients that is enough if sites fail."
@@ -89,7 +96,7 @@ def _privacy(run: LiveRun):
 
 
 def _metrics(run: LiveRun):
-    """The last value of each column of metrics.csv; columns that would have one name get a label."""
+    """The last value of each column of metrics.csv, with a label for columns that would have one name."""
     columns = defaultdict(list)
     for column in run.last:
         if column != EPSILON:

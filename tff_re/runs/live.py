@@ -151,13 +151,13 @@ class LiveRun:
 
     @property
     def seconds_a_round(self) -> float | None:
-        """The mean seconds of the last rounds, training and evaluation together; None before the first."""
+        """The mean seconds of the last rounds, training and evaluation together, or None before the first."""
         recent = [sum(self.timings[number].values()) for number in sorted(self.timings)[-_RECENT_ROUNDS:]]
         return statistics.fmean(recent) if recent else None
 
     @property
     def end(self) -> float | None:
-        """The estimated end in seconds since 1970, at the latest; None unless the run is training."""
+        """The estimated end in seconds since 1970, at the latest, or None unless the run is training."""
         each = self.seconds_a_round
         if self.state != TRAINING or each is None or self.changed is None:
             return None
@@ -165,7 +165,7 @@ class LiveRun:
 
     @property
     def bytes_of_client(self) -> tuple[int, int] | None:
-        """(bytes down, bytes up) of a client and round; None if neither the summary nor the log says."""
+        """(bytes down, bytes up) of a client and round, or None if neither the summary nor the log says."""
         if self.summary is not None:
             down, up = (self.summary[f"bytes_{way}_per_client_and_round"] for way in ("down", "up"))
             return int(down), int(up)

@@ -124,7 +124,7 @@ class Event:
         return line
 
     def values(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields as JSON lines have them; None stands for a value that its kind does not allow."""
+        """The fields as JSON lines have them, with None for a value that its kind does not allow."""
         values: dict[str, Any] = {}
         for name in self.public:
             if fields.get(name) is None:

@@ -112,9 +112,11 @@ def _of_updates(experiment: Experiment) -> list[NotCovered]:
     if _at_sites(experiment):
         lines = [
             NotCovered("each site's sum of clipped updates, to which the coordinator adds the noise"),
-            NotCovered("which sites took part in a round (took_part.csv); for anyone who knows it sampling hides less"),
+            NotCovered(
+                "which sites took part in a round (took_part.csv, run.log); for anyone who knows it sampling hides less"
+            ),
         ]
-    return [*lines, NotCovered("how long rounds took (timings.csv), which tells how many clients there were")]
+    return [*lines, NotCovered("how long rounds took (timings.csv, run.log), which tells how many clients there were")]
 
 
 def _of_participation(experiment: Experiment) -> list[NotCovered]:
@@ -126,7 +128,7 @@ def _of_participation(experiment: Experiment) -> list[NotCovered]:
     groups = "" if recipe.privacy.unit == "example" else " and of its groups"
     return [
         NotCovered(f"the number of a client's examples{groups}, and in which rounds it took part{named}"),
-        NotCovered("how long rounds took (timings.csv), which depends on the examples that were drawn"),
+        NotCovered("how long rounds took (timings.csv, run.log), which depends on the examples that were drawn"),
     ]
 
 
