@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 
 import pytest
 from filelock import FileLock
@@ -276,7 +275,6 @@ def test_nothing_is_written(run):
     def files():
         return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in run.rglob("*")}
 
-    shutil.copytree(run, run / "inner")
     before = files()
     live_page(read(run)), exposition(read(run))
     assert files() == before and LOG in (run / "run.log").read_text("utf-8")
