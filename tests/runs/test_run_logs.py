@@ -17,20 +17,21 @@ def trained(folder, runtime, monkeypatch, form):
     monkeypatch.setenv(VARIABLE, form)
     texts = consultations()
     recipe = resolve(text_recipe(write_json(folder / "c.json", texts)), "r.toml", ("training.rounds=2",))
-    train_run(recipe, folder / "run", runtime=runtime, details=False)
-    return (folder / "run" / "run.log").read_text("utf-8"), texts
+    experiment, _ = train_run(recipe, folder / "run", runtime=runtime, details=False)
+    return (folder / "run" / "run.log").read_text("utf-8"), texts, len(experiment.notes)
 
 
-EVENTS = ["run.note", "run.begun", "round.finished", "round.finished", "run.finished"]
+EVENTS = ["run.begun", "round.finished", "round.finished", "run.finished"]
 
 
 def test_json_lines_have_the_events_of_the_run_and_no_text_of_its_data(runtime, tmp_path, monkeypatch):
-    log, texts = trained(tmp_path, runtime, monkeypatch, "json")
+    log, texts, notes = trained(tmp_path, runtime, monkeypatch, "json")
     lines = [json.loads(line) for line in log.splitlines()]
-    assert [line["event"] for line in lines] == EVENTS
-    assert lines[1]["rounds"] == 2 and lines[1]["bytes_down"] > 0 and lines[1]["bytes_up"] > 0
-    assert [(line["round"], line["rounds"]) for line in lines[2:]] == [(1, 2), (2, 2), (2, 2)]
-    assert all(line["seconds"] > 0 for line in lines[2:4])
+    assert notes and [line["event"] for line in lines] == [*["run.note"] * notes, *EVENTS]
+    begun, *rounds, finished = lines[notes:]
+    assert begun["rounds"] == 2 and begun["bytes_down"] > 0 and begun["bytes_up"] > 0
+    assert [(line["round"], line["rounds"]) for line in (*rounds, finished)] == [(1, 2), (2, 2), (2, 2)]
+    assert all(line["seconds"] > 0 for line in rounds)
     sentences = [s["sentence"] for dialogue in texts.values() for s in dialogue["dialogue"]]
     decoded = json.dumps(lines, ensure_ascii=False)
     assert sentences and not [s[n : n + 2] for s in sentences for n in range(len(s) - 1) if s[n : n + 2] in decoded]
@@ -38,11 +39,11 @@ def test_json_lines_have_the_events_of_the_run_and_no_text_of_its_data(runtime, 
 
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_a_live_page_reads_both_forms(runtime, tmp_path, monkeypatch, form):
-    log, _ = trained(tmp_path, runtime, monkeypatch, form)
+    log, _, notes = trained(tmp_path, runtime, monkeypatch, form)
     live = LiveFolder(tmp_path / "run").read()
     assert (live.state, live.done, live.rounds) == (FINISHED, 2, 2) and len(live.timings) == 2
     named = [line.event.name for line in live.log.lines]
-    assert named == EVENTS[1:] and live.log.left_out == 1  # the note has no fixed words
+    assert named == EVENTS and live.log.left_out == notes  # which have no fixed words
     assert live.bytes_of_client == tuple(live.log.last["run.begun"][f"bytes_{way}"] for way in ("down", "up"))
     assert (" INFO round 2 of 2: " in log) == (form == "text")
 
