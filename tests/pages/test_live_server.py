@@ -127,6 +127,26 @@ def test_nothing_of_the_folder_changes(server, run):
     assert files() == before
 
 
+def test_many_readers_at_once(server, run):
+    statuses, log = [], run / "run.log"
+
+    def read():
+        for _ in range(10):
+            with log.open("a") as file:
+                file.write("2026-03-01 10:00:07,000 INFO round 3 of 4: 2.00 s\n")
+            statuses.append(asked(server, f"/?token={TOKEN}&part=1")[0])
+            statuses.append(asked(server, f"/metrics?token={TOKEN}")[0])
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert statuses == [200] * 80
+    text = asked(server, f"/metrics?token={TOKEN}")[2]
+    assert 'tff_re_log_events_total{event="round.finished",level="INFO"} 42\n' in text
+
+
 def test_tokens(tmp_path):
     assert len({new_token() for _ in range(10)}) == 10 and len(new_token()) == 43
     path = tmp_path / "token"

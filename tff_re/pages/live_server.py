@@ -120,10 +120,11 @@ class LiveServer:
         tokens = [*query.get("token", ()), *([bearer.strip()] if scheme.lower() == "bearer" else ())]
         if not any(hmac.compare_digest(token.encode(), self._token.encode()) for token in tokens):
             return HTTPStatus.FORBIDDEN, _PLAIN, "403: the token is missing or wrong; use the link that watch printed\n"
-        if parts.path == "/":
-            return self._page(part="part" in query)
-        if parts.path == "/metrics":
-            return self._metrics()
+        with self._lock:  # a run that was read shares its log with the next one
+            if parts.path == "/":
+                return self._page(part="part" in query)
+            if parts.path == "/metrics":
+                return self._metrics()
         return HTTPStatus.NOT_FOUND, _PLAIN, "404: there are / and /metrics\n"
 
     def _page(self, *, part: bool) -> Answer:
@@ -140,13 +141,12 @@ class LiveServer:
 
     def _read(self) -> LiveRun | str:
         """The run at this moment, or a line that says why it cannot be read."""
-        with self._lock:
-            try:
-                return self._folder.read()
-            except UserError as error:
-                return str(error)
-            except OSError as error:
-                return f"{error.filename}: {error.strerror}"
+        try:
+            return self._folder.read()
+        except UserError as error:
+            return str(error)
+        except OSError as error:
+            return f"{error.filename}: {error.strerror}"
 
 
 class _Server(ThreadingHTTPServer):
