@@ -27,7 +27,7 @@ EXIT_INTERRUPTED = 130
 COMMANDS = (
     *("audit", "cases", "compare", "datasets", "demo", "doctor", "evaluate"),
     *("export", "extract", "partition", "predict", "recipes", "report", "site", "survey", "tables", "train"),
-    *("validate", "validations"),
+    *("validate", "validations", "watch"),
 )
 
 

@@ -5,12 +5,14 @@ An invalid value ends the command with one line.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
 
 from tff_re.errors import UserError
 from tff_re.runtime import DEFAULT_RUNTIME, RuntimeProblem, check_runtime_name, runtime_names
+from tff_re.runtime.logs import FORMS, VARIABLE
 
 
 def example(text: str) -> str:
@@ -41,6 +43,12 @@ def _require_partition(context, parameter, value: Path | None) -> Path | None:
     return value
 
 
+def _choose_log(form: str | None) -> None:
+    """Set the form for this process and those that it starts."""
+    if form is not None:
+        os.environ[VARIABLE] = form
+
+
 class _RuntimeName(click.ParamType):
     name = "runtime"
 
@@ -58,6 +66,13 @@ class _RuntimeName(click.ParamType):
 DATA_HELP = "Folder of the data sets [default: $TFF_RE_DATA]."
 
 data = path_option("--data", callback=lambda *arguments: require_data_folder(arguments[-1]), help=DATA_HELP)
+log = click.option(
+    "--log",
+    type=click.Choice(FORMS),
+    expose_value=False,
+    callback=lambda context, parameter, value: _choose_log(value),
+    help=f"Form of the lines of the log [default: ${VARIABLE}, else text].",
+)
 out = path_option("--out", help="Folder to write.")
 overrides = click.option(
     "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the recipe; KEY=none removes it."

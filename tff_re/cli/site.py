@@ -9,6 +9,9 @@ from pathlib import Path
 import click
 
 from tff_re.cli import options
+from tff_re.runtime import events
+
+_log = logging.getLogger("tff_re")
 
 
 @click.command(
@@ -26,6 +29,7 @@ from tff_re.cli import options
 @click.option("--check", metavar="RECIPE", help="Print whether the site's data fit a recipe, and end.")
 @options.path_option("--out", help="Also write what --check prints, to FILE.html or FILE.json.")
 @options.overrides
+@options.log
 def site(file, digest, key, mask_key, ledger, check, out, overrides):
     """Answer a coordinator's rounds from the data that FILE (site.toml) names, on a local socket; no port is opened."""
     from tff_re.errors import UserError
@@ -76,12 +80,14 @@ def site(file, digest, key, mask_key, ledger, check, out, overrides):
     service = SiteService(config)
     serving = Serving(service.answer, config.socket)
     click.echo(f"site {config.options.name} answers on {config.socket}; its log is {config.state / 'site.log'}")
+    events.SITE_BEGUN.log(_log, site=config.options.name)
     try:
         with contextlib.suppress(KeyboardInterrupt):
             serving.run()
     finally:
         serving.close()
         service.close()
+        events.SITE_ENDED.log(_log, site=config.options.name)
 
 
 def _print_key(config, *, masks: bool) -> None:
@@ -97,11 +103,12 @@ def _print_key(config, *, masks: bool) -> None:
 
 def _log_to(path: Path) -> None:
     """Append the log to a file that only this user can read."""
+    from tff_re.runtime.logs import formatter, log_form
+
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.touch(mode=0o600)
     handler = logging.FileHandler(path, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    log = logging.getLogger("tff_re")
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    log.propagate = False
+    handler.setFormatter(formatter(log_form()))
+    _log.addHandler(handler)
+    _log.setLevel(logging.INFO)
+    _log.propagate = False

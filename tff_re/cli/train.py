@@ -52,6 +52,7 @@ from tff_re.runtime import is_of_sites
     show_default=True,
     help="Seconds to ask a site again that does not answer.",
 )
+@options.log
 def train(recipe, overrides, out, seed, sites, quorum, stage_seconds, retry_seconds, **where):
     """Train RECIPE (a name that `recipes` lists, or a TOML file) into a folder."""
     from tff_re import api

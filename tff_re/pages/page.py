@@ -170,33 +170,51 @@ class Section:
     blocks: Sequence[Block]
 
 
-def page(title: str, subtitle: str, sections: Sequence[Section], made_by: str) -> str:
+def page(
+    title: str,
+    subtitle: str,
+    sections: Sequence[Section],
+    made_by: str,
+    *,
+    template: str = "page.html",
+    draws: bool = True,
+    **more: Any,
+) -> str:
     """The page as HTML.
 
     Args:
       title, subtitle: at its top.
       sections: in their order.
       made_by: the line at its end.
+      template: a file next to page.html.
+      draws: whether the charts are in it; without them only their titles are.
+      more: what the template takes besides.
     """
     filled = [section for section in sections if section.blocks]
     figures = [block.figure for section in filled for block in section.blocks if isinstance(block, Chart)]
-    script, places = embedded(figures)
+    script, places = embedded(figures) if draws else ("", [""] * len(figures))
     charts = dict(zip(map(id, figures), places, strict=True))
-    return _template().render(
-        title=title,
-        subtitle=subtitle,
-        sections=filled,
-        made_by=made_by,
-        script=script,
-        clickable=any(isinstance(block, MarkedText | Network) for section in filled for block in section.blocks),
-        chart=lambda block: charts[id(block.figure)],
-        verdicts=VERDICTS,  # marked, not only coloured: a page may be printed in black
+    return (
+        _templates()
+        .get_template(template)
+        .render(
+            title=title,
+            subtitle=subtitle,
+            sections=filled,
+            made_by=made_by,
+            script=script,
+            clickable=any(isinstance(block, MarkedText | Network) for section in filled for block in section.blocks),
+            chart=lambda block: charts[id(block.figure)],
+            verdicts=VERDICTS,  # marked, not only coloured: a page may be printed in black
+            **more,
+        )
     )
 
 
 @functools.cache
-def _template():
-    from jinja2 import Environment, StrictUndefined
+def _templates():
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
 
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(resources.files("tff_re.pages").joinpath("page.html").read_text("utf-8"))
+    loader = FunctionLoader(lambda name: resources.files("tff_re.pages").joinpath(name).read_text("utf-8"))
+    ways = {"autoescape": True, "undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
+    return Environment(loader=loader, **ways)

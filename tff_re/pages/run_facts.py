@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tff_re.comparison.costs import in_words, seconds_of
-from tff_re.errors import UserError
 from tff_re.runs.folder import RunFolder
-from tff_re.runs.reading import read_text
+from tff_re.runs.reading import read_recipe
 
-_STAMP = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)", re.MULTILINE)
+_STAMP = re.compile(r"^(?:\{\"time\": \")?(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)", re.MULTILINE)
 """As the log's lines begin."""
 
 
@@ -32,7 +30,7 @@ def facts_of(
     Raises:
       UserError: the recipe is missing or damaged.
     """
-    recipe = _recipe(folder)
+    recipe = read_recipe(folder)
     task, training = recipe.get("task", {}), recipe.get("training", {})
     names = {section: str(recipe.get(section, {}).get("name", "")) for section in ("task", "partition", "model")}
     share = training.get("client_fraction")
@@ -58,16 +56,9 @@ def facts_of(
 
 def needs_data_folder(folder: RunFolder) -> bool:
     """Whether a run's data are files that someone has to have: not generated, not shipped, not named by a path."""
-    task = _recipe(folder).get("task", {})
+    task = read_recipe(folder).get("task", {})
     comes_along = (None, "shipped", "planted")
     return task.get("name") != "synthetic" and task.get("dataset") not in comes_along and not task.get("path")
-
-
-def _recipe(folder: RunFolder) -> dict[str, Any]:
-    try:
-        return tomllib.loads(read_text(folder.recipe))
-    except tomllib.TOMLDecodeError:
-        raise UserError(f"{folder.recipe}: is damaged; put it back, or continue the run with --resume") from None
 
 
 def _data(task: Mapping[str, Any]) -> str:
@@ -81,5 +72,5 @@ def _date(log: Path) -> str:
     stamps = _STAMP.findall(log.read_text("utf-8", "replace")) if log.is_file() else []
     if not stamps:
         return ""
-    first, last = stamps[0][:16], stamps[-1][:16]
+    first, last = (stamps[number][:16].replace("T", " ") for number in (0, -1))
     return first if first == last else f"{first} to {last[11:] if first[:10] == last[:10] else last}"

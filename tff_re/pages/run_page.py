@@ -69,7 +69,7 @@ def run_page(path: Path) -> str:
             ],
         ),
         Section("results", "Results", _run_results(summary)),
-        Section("curves", "Curves", [*_run_curves(summary, history), *_precision_recall(folder)]),
+        Section("curves", "Curves", [*curve_blocks(history, _bytes_of_client(summary)), *_precision_recall(folder)]),
         Section("partition", "Partition", partition_blocks(labels)),
         Section("classes", "Classes", _run_classes(classes, folder)),
         Section("clients", "Clients", _run_clients(clients, summary.get("personalised") or {})),
@@ -148,7 +148,15 @@ def _run_results(summary: Mapping[str, Any]) -> list[Block]:
     return [*blocks, Table(heading, rows, caption=caption)] if rows else blocks
 
 
-def _run_curves(summary: Mapping[str, Any], history: Sequence[dict[str, float]]) -> list[Block]:
+def _bytes_of_client(summary: Mapping[str, Any]) -> float:
+    return summary["bytes_down_per_client_and_round"] + summary["bytes_up_per_client_and_round"]
+
+
+def curve_blocks(history: Sequence[dict[str, float]], each: float | None) -> list[Block]:
+    """Charts of a run's metrics.
+
+    `each`: bytes of a client in a round, down and up; None: not known.
+    """
     names = list(dict.fromkeys(name for row in history for name in row if name != "round"))
 
     def over_rounds(name: str) -> list[tuple[float, ...]]:
@@ -166,9 +174,8 @@ def _run_curves(summary: Mapping[str, Any], history: Sequence[dict[str, float]])
         metrics = [name for name in of_splits if name.partition("/")[2] == quality]
         blocks += chart(quality, metrics, quality, _is_share(quality))
         main = main or next((name for name in metrics if name.startswith("test/")), None)
-    each = summary["bytes_down_per_client_and_round"] + summary["bytes_up_per_client_and_round"]
     for label, places in (
-        ("MB to and from all clients", megabytes_by_round(history, each)),
+        ("MB to and from all clients", None if each is None else megabytes_by_round(history, each)),
         ("local steps over all clients", steps_by_round(history)),
     ):
         if main is not None and places is not None:
@@ -290,9 +297,9 @@ def _run_costs(
     summary: Mapping[str, Any], history: Sequence[dict[str, float]], timings: Sequence[Mapping[str, Any]]
 ) -> list[Block]:
     down, up = (summary[f"bytes_{way}_per_client_and_round"] for way in ("down", "up"))
-    facts = {"down, per client and round": _bytes(down), "up, per client and round": _bytes(up)}
+    facts = {"down, per client and round": bytes_text(down), "up, per client and round": bytes_text(up)}
     if (sent := megabytes_by_round(history, down + up)) is not None:
-        facts["all clients, all rounds"] = _bytes(max(sent.values()) * 1e6)
+        facts["all clients, all rounds"] = bytes_text(max(sent.values()) * 1e6)
     if (steps := steps_by_round(history)) is not None:
         facts["local steps, all clients"] = f"{max(steps.values()):,.0f}"
     for name in ("training", "evaluation"):
@@ -356,7 +363,8 @@ def percent_text(value: float) -> str:
     return f"{100 * value:.2f} %" if math.isfinite(value) else "–"
 
 
-def _bytes(count: float) -> str:
+def bytes_text(count: float) -> str:
+    """A number of bytes, in the largest unit below it."""
     for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if count >= factor:
             return f"{count / factor:,.1f} {unit}"

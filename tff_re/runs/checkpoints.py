@@ -34,6 +34,7 @@ from tff_re.runs.resuming import (
     require_undamaged,
 )
 from tff_re.runtime.errors import RuntimeProblem
+from tff_re.runtime.events import RUN_INTERRUPTED
 
 _log = logging.getLogger(__name__)
 
@@ -163,9 +164,7 @@ class Records:
                 self.save(round_num, state)
         except (UserError, OSError) as error:
             return f"interrupted, and the checkpoint of round {round_num} cannot be written: {error}"
-        line = f"interrupted after round {round_num}, which is saved; continue with --resume"
-        _log.info(line)
-        return line
+        return RUN_INTERRUPTED.log(_log, round=round_num)
 
     def load_latest(self, structure: OrderedDict, *, resume: bool = True):
         """Returns (state, round) of the newest checkpoint, or (None, 0), and repairs the CSV files from its record.

@@ -168,7 +168,7 @@ class RunFolder:
         lock = FileLock(self.lock, mode=0o600)
         with permissions() as self.usual_mask:
             try:
-                lock.acquire(timeout=0)
+                lock.acquire(timeout=0.2)  # `watch` may look at it for a moment
             except Timeout:
                 raise UserError(
                     f"{self.path}: another process is using this folder; wait or give another --out"

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import tomllib
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -53,6 +54,14 @@ def read_json(path: Path) -> Any:
         return json.loads(read_text(path))
     except ValueError:
         raise UserError(f"{path}: is damaged (not JSON); put it back, or continue with --resume") from None
+
+
+def read_recipe(folder: RunFolder) -> dict[str, Any]:
+    """The tables of recipe.toml. Raises UserError for a file that is missing or damaged."""
+    try:
+        return tomllib.loads(read_text(folder.recipe))
+    except tomllib.TOMLDecodeError:
+        raise UserError(f"{folder.recipe}: is damaged; put it back, or continue the run with --resume") from None
 
 
 def clients_at_sites(folder: RunFolder) -> list[tuple[str, int]]:

@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +28,8 @@ from datasets.partition import Partition
 from tff_re.errors import UserError
 from tff_re.runs.folder import READ_ONLY, RunFolder, write_text
 from tff_re.runs.reading import rows_up_to
+from tff_re.runtime.events import FILE_DAMAGED, FILE_RESTORED
+from tff_re.runtime.logs import Event
 
 _log = logging.getLogger(__name__)
 
@@ -137,14 +140,14 @@ def repair(record: RunRecord, folder: RunFolder, round_num: int) -> None:
                 f"{path}: {reason}, and it cannot be restored from the checkpoint ({error.strerror}); make the "
                 "folder writable"
             ) from None
-        notice(f"{path}: {reason}; restored from the checkpoint of round {round_num}")
+        notice(FILE_RESTORED, file=path, reason=reason, round=round_num)
 
 
 def begin_anew(folder: RunFolder) -> None:
     """Removes damaged CSV files of a run without a checkpoint, which trains from round 1 without their rows."""
     for path in _damaged(folder):
         path.unlink()
-        notice(f"{path}: was damaged; there is no checkpoint yet, so training starts with round 1")
+        notice(FILE_DAMAGED, file=path)
 
 
 def _difference(path: Path, text: str, name: str, round_num: int) -> str | None:
@@ -185,12 +188,12 @@ def is_as_it_was(folder: RunFolder) -> bool:
         return False
 
 
-def notice(message: str) -> None:
+def notice(event: Event, **fields: Any) -> None:
     """Says what was repaired or could not be checked: a line in the run's log and on standard error."""
     if logging.getLogger("tff_re").handlers:  # else it would be printed by the root's
-        _log.warning(message)
+        event.log(_log, **fields)
     with contextlib.suppress(OSError):
-        print(f"tff-re: {message}", file=sys.stderr)
+        print(f"tff-re: {event.line(**fields)}", file=sys.stderr)
 
 
 def _digest(path: Path) -> str | None:

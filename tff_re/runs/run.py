@@ -29,7 +29,8 @@ from tff_re.runs.resuming import notice
 from tff_re.runs.setup import Setup, Simulation
 from tff_re.runs.training import Result, RoundReport, participation, restarting, train
 from tff_re.runs.warm_start import WarmStart, stored
-from tff_re.runtime import DEFAULT_RUNTIME, Runtime
+from tff_re.runtime import DEFAULT_RUNTIME, Runtime, events
+from tff_re.runtime.logs import formatter, log_form
 from tff_re.tasks.data_paths import DataPaths
 
 _log = logging.getLogger("tff_re")
@@ -43,11 +44,14 @@ class _LogFile(logging.FileHandler):
 
 
 @contextlib.contextmanager
-def logging_to(path: Path) -> Iterator[None]:
+def logging_to(path: Path, form: str) -> Iterator[None]:
     """Appends the log of this project's modules to a file, and only there: libraries that TensorFlow imports add a
-    handler to the root logger, which prints."""
+    handler to the root logger, which prints.
+
+    `form` is one of `tff_re.runtime.logs.FORMS`.
+    """
     handler = _LogFile(path, encoding="utf-8", delay=True)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(formatter(form))
     _log.addHandler(handler)
     level, propagate = _log.level, _log.propagate
     _log.setLevel(logging.INFO)
@@ -135,7 +139,7 @@ def run_in(
     Raises:
       UserError, DataError: the recipe cannot run, the data are missing or malformed, or the folder is in use.
     """
-    folder = RunFolder(out)
+    folder, form = RunFolder(out), log_form()
     if start is None and resume:
         start = stored(folder)
     _require_temporary_folder()
@@ -150,22 +154,23 @@ def run_in(
             ids, _ = arranged(experiment, "train")
             require_budget(experiment, folder, participation(experiment, seed, ids).asked)
         folder.begin(text, resume=resume, start=None if start is None else start.files())
-        with folder.locked(), logging_to(folder.log), contextlib.ExitStack() as stack:
+        with folder.locked(), logging_to(folder.log, form), contextlib.ExitStack() as stack:
             runtime = setup.open(folder, stack)
             _keep_partition(experiment, folder)
-            _say(experiment, start, _resumed(latest_round(folder), recipe.training.rounds) if resume else None, on_line)
+            _say(experiment, start, latest_round(folder) if resume else None, on_line)
             setup.begun(folder)
             on_start(experiment)
 
             def after_round(report: RoundReport) -> None:
+                events.ROUND_FINISHED.log(_log, round=report.round, rounds=report.rounds, seconds=report.seconds)
                 setup.after_round(folder, report)
                 on_round(report)
 
             weights = None if start is None else start.weights
             result = train(experiment, folder, runtime, seed=seed, start_weights=weights, on_round=after_round)
-            if result.stopped is not None:
-                _log.info(result.stopped)
             history = read_history(folder)
+            if result.stopped is not None:
+                events.RUN_STOPPED.log(_log, reason=result.stopped, round=len(history))
             if (private := guarantee_of(experiment, history, start)) is not None:
                 result = dataclasses.replace(result, privacy={**private, "stopped": result.stopped})
             measured = restarting(runtime) if units and not experiment.prepared.sites else None
@@ -173,21 +178,28 @@ def run_in(
             write_results(experiment, folder, result, history)
             if details:
                 write_details(experiment, folder, result, history)
+            events.RUN_FINISHED.log(_log, round=len(history), rounds=recipe.training.rounds)
         setup.finish()
     return experiment, result
 
 
-def _say(experiment: Experiment, start: WarmStart | None, resumed: str | None, on_line: Callable[[str], None]) -> None:
-    """Tells the user and the log how the run begins, and of what in its recipe does nothing."""
-    if resumed is not None:
-        _log.info(resumed)
-        on_line(resumed)
+def _say(experiment: Experiment, start: WarmStart | None, done: int | None, on_line: Callable[[str], None]) -> None:
+    """Tells the user and the log how the run begins, and of what in its recipe does nothing.
+
+    `done` is the last round of a run that is resumed.
+    """
+    rounds, traffic = experiment.recipe.training.rounds, experiment.traffic
+    if done:
+        on_line(events.RUN_RESUMED.log(_log, round=done, rounds=rounds))
+    elif done is not None:
+        on_line(events.RUN_RESUMED_AT_START.log(_log))
     elif start is not None:
         on_line(start.line)
     for note in experiment.notes:
-        _log.info(note)
+        events.RUN_NOTE.log(_log, line=note)
     for line in experiment.warnings:
-        notice(line)
+        notice(events.RUN_WARNING, reason=line)
+    events.RUN_BEGUN.log(_log, rounds=rounds, bytes_down=traffic.down, bytes_up=traffic.up)
 
 
 def start_of(
@@ -233,14 +245,6 @@ def start_of(
         raise UserError(f"--from {from_run}: the run is not finished; continue it with train --resume")
     with open_run(from_run, data_paths, "in-process", only_read=True, last=last, builder_of=builder_of) as (opened, _):
         return WarmStart.from_run(opened, json.loads(old.summary.read_text("utf-8")))
-
-
-def _resumed(done: int, rounds: int) -> str:
-    return (
-        f"resumed after round {done} of {rounds}"
-        if done
-        else ("resumed; no round was finished, so training starts with round 1")
-    )
 
 
 def _require_temporary_folder() -> None:

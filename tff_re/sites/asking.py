@@ -17,7 +17,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tff_re.runtime import events
 from tff_re.runtime.errors import RuntimeClosed, RuntimeProblem
+from tff_re.runtime.logs import Event
 from tff_re.sites import protocol
 from tff_re.sites.messages import Malformed
 from tff_re.sites.transport import Engine, NoAnswer
@@ -175,11 +177,11 @@ class Sites:
                 self._is_back(site)
         return {site: self._lost[site].reason for site in sites if site in self._lost}
 
-    def say(self, line: str) -> None:
-        """Print a line for the user and append it to the run's log."""
+    def say(self, event: Event, **fields: Any) -> None:
+        """Print an event's line for the user and append the event to the run's log."""
         if logging.getLogger("tff_re").handlers:  # else it would be printed by the root's
-            _log.warning(line)
-        self._on_line(line)
+            event.log(_log, **fields)
+        self._on_line(event.line(**fields))
 
     def close(self) -> None:
         """Stop sending messages."""
@@ -187,7 +189,7 @@ class Sites:
 
     def _is_back(self, site: str) -> None:
         if self._lost.pop(site, None) is not None:
-            self.say(f"site {site} answers again")
+            self.say(events.SITE_BACK, site=site)
 
     def _collect(
         self,
@@ -225,7 +227,7 @@ class Sites:
                 if error is None:
                     outcomes[site] = self._read(site, pending)
                     if pending.reason is not None and site not in self._lost:
-                        self.say(f"site {site} answers again")
+                        self.say(events.SITE_BACK, site=site)
                 elif retry_seconds is None or now >= deadline:
                     outcomes[site] = error
                 else:
@@ -243,14 +245,13 @@ class Sites:
     def _say_waiting(self, asked: Mapping[str, _Asked], left: float, stage_left: float, quiet: bool) -> None:
         computing = [site for site, pending in asked.items() if pending.reason is None]
         if computing and not quiet:
-            names = f"site{'s' if len(computing) > 1 else ''} {', '.join(computing)}"
-            self.say(f"waiting for {names}: no answer yet; {max(stage_left, 0):.0f} s left")
+            self.say(events.SITES_WAITING, sites=computing, seconds=max(stage_left, 0))
         for site, pending in asked.items():
             if pending.reason is not None:
                 self._say_failing(site, pending, left)
 
     def _say_failing(self, site: str, pending: _Asked, left: float) -> None:
-        self.say(f"waiting for site {site}: {pending.reason}; {max(left, 0):.0f} s left")
+        self.say(events.SITE_FAILING, site=site, reason=pending.reason, seconds=max(left, 0))
 
     def _read(self, site: str, pending: _Asked) -> Outcome:
         """Return a site's answer, or the error that says what is wrong with it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import time
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 
@@ -12,6 +13,7 @@ import numpy as np
 from computations import federated as tff
 from tff_re.errors import UserError
 from tff_re.runs.features.failures import SURPLUS
+from tff_re.runtime import events
 from tff_re.runtime.compiled_form import Step
 from tff_re.runtime.errors import WorkerDied
 from tff_re.runtime.in_process.expressions import CANCELLATION, Scope
@@ -107,7 +109,7 @@ class Call:
                 if self._go_on_without(failed.sites):
                     continue
                 if self._least:
-                    _log.warning("%s; round %d is repeated with others", lines, self._round)
+                    events.ROUND_REPEATED.log(_log, reason=lines, round=self._round)
                     self._note_who_counts(self._clients_at.keys() - self._left_out)
                     raise TooFewAnswers(lines) from None
                 raise WorkerDied(lines, pid=None, log_path=None) from None
@@ -117,15 +119,18 @@ class Call:
         self._left_out |= failed.keys()
         enough = self._are_enough(self._clients_at.keys() - self._left_out)
         if enough:
-            self._sites.say(f"{'; '.join(failed.values())}; round {self._round} goes on without")
+            self._sites.say(events.SITES_LEFT_OUT, **self._left(failed))
         return enough
+
+    def _left(self, failed: Mapping[str, str]) -> dict[str, object]:
+        return {"reason": "; ".join(failed.values()), "round": self._round, "sites": list(failed)}
 
     def _lost(self) -> set[str]:
         """Return the sites lost in an earlier call, which this one excludes at once if the others are enough."""
         lost = self._sites.still_lost(self._clients_at, self._agreement.run)
         if not lost or not self._are_enough(self._clients_at.keys() - lost.keys()):
             return set()  # the call needs them
-        _log.warning("%s; round %d goes on without", "; ".join(lost.values()), self._round)
+        events.SITES_LEFT_OUT.log(_log, **self._left(lost))
         return set(lost)
 
     def _are_enough(self, sites: Collection[str]) -> bool:
@@ -172,7 +177,9 @@ class Call:
         asked = list(sites)
         picks = self._first is not None and index == 0
         enough = (lambda answered: self._clients_of(answered) >= self._first) if picks else (lambda answered: False)
+        began = time.perf_counter()
         answers = self._sites.ask_all(questions, enough)
+        self._log_stage(index, questions, answers, time.perf_counter() - began)
         failed, partials = self._read(scope, stage, sites, answers)
         if failed and not (picks and enough(answers.keys() - failed.keys())):
             goes_on = self._opening is not None and index == 0 and len(partials) > 1
@@ -184,6 +191,20 @@ class Call:
             return self._opened(scope, stage, next(iter(questions.values())).attempt, asked, partials)
         sums = list(partials.values())
         return [merged(scope, aggregation, [s[n] for s in sums]) for n, aggregation in enumerate(stage.sums)]
+
+    def _log_stage(self, index: int, questions: Mapping, answers: Mapping, seconds: float) -> None:
+        answered = [answer for answer in answers.values() if not isinstance(answer, Exception)]
+        events.STAGE_FINISHED.log(
+            _log,
+            purpose=self._purpose,
+            round=self._round,
+            stage=index,
+            answered=len(answered),
+            asked=len(questions),
+            bytes_down=sum(map(protocol.payload, questions.values())),
+            bytes_up=sum(map(protocol.payload, answered)),
+            seconds=seconds,
+        )
 
     def _questions(
         self, stage: SiteStage, index: int, sites: OrderedDict[str, list[int]], scope: Scope

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from tff_re.runs.run import train_in
 from tff_re.runs.setup import Setup
 from tff_re.runs.training import Result
 from tff_re.runtime.errors import WorkerDied
+from tff_re.runtime.events import SITES_AGREED
 from tff_re.sites.agreement import Agreement, read_agreement
 from tff_re.sites.asking import Patience
 from tff_re.sites.experiments import finished_builder
@@ -26,6 +28,8 @@ from tff_re.sites.runtime import SitesRuntime
 from tff_re.sites.set_up import agree
 from tff_re.sites.transport import Engine
 from tff_re.tasks.data_paths import DataPaths
+
+_log = logging.getLogger("tff_re.sites")
 
 
 class AcrossSites(Setup):
@@ -82,6 +86,9 @@ class AcrossSites(Setup):
         table = read_table(folder.took_part, "round", "sites")
         self._rounds = {int(row["round"]): row["sites"].split() for row in table}
         write_text(folder.sites, self._agreement.to_json() + "\n")
+        patience, clients = self._runtime.sites.patience, len(self._agreement.clients)
+        said = {"clients": clients, "quorum": patience.quorum, "seconds": patience.stage_seconds}
+        SITES_AGREED.log(_log, sites=self._agreement.sites, **said)
 
     def after_round(self, folder, report):
         """See `Setup`."""

@@ -16,6 +16,7 @@ from tff_re.runs.experiment import Experiment
 from tff_re.runs.features.shares import sums_are_masked
 from tff_re.runtime.base import Runtime
 from tff_re.runtime.errors import RuntimeProblem
+from tff_re.runtime.events import EVALUATION_CHANGED, SITE_NOT_FINISHED
 from tff_re.runtime.in_process.interpreter import InProcessContext
 from tff_re.sites import protocol
 from tff_re.sites.agreement import Agreement
@@ -138,7 +139,7 @@ class SitesRuntime(Runtime):
             *lost.values(),
             *(str(answer) for answer in answers.values() if isinstance(answer, RuntimeProblem)),
         ):
-            self.sites.say(f"{line}; what it kept of the run stays there")
+            self.sites.say(SITE_NOT_FINISHED, reason=line)
 
     def _open(self):
         return SitesContext(self)
@@ -182,7 +183,7 @@ class SitesRuntime(Runtime):
             self.took_part[self._round] = call.took_part
         elif self._evaluated.get(call.split, call.asked) != answered:
             self._evaluated[call.split] = answered
-            self.sites.say(f"{call.split} over {answered} of {call.asked} sites")
+            self.sites.say(EVALUATION_CHANGED, split=call.split, answered=answered, asked=call.asked)
         self._answered = answered, call.asked
         return result
 

@@ -20,6 +20,7 @@ from tff_re import __version__
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
 from tff_re.runs.experiment import Experiment
+from tff_re.runtime import events
 from tff_re.runtime.errors import RuntimeProblem
 from tff_re.sites import protocol
 from tff_re.sites.agreement import SPLITS, Agreement, agreement_from_json
@@ -28,6 +29,7 @@ from tff_re.sites.data import SiteData
 from tff_re.sites.decisions import Decisions
 from tff_re.sites.experiments import SitesBuilder
 from tff_re.sites.ledger import training_data
+from tff_re.sites.log_lines import facts_of, outcome_of
 from tff_re.sites.masking import SiteMasks
 from tff_re.sites.masks import NotMaskable
 from tff_re.sites.messages import Lost, Malformed, Refused
@@ -75,7 +77,7 @@ class SiteService:
         self._lock = threading.Lock()
         self._decisions = Decisions(site)
         for line in self._decisions.ledger.lines():
-            _log.info("ledger: %s", line)
+            events.SITE_LEDGER.log(_log, line=line)
         self._stages = StageAnswers(self._decisions, self._options.threads)
         self._masks = SiteMasks(site, self._decisions)
         self._kinds = {
@@ -132,12 +134,13 @@ class SiteService:
             return self._no("failed", f"its part failed ({type(error).__name__}); see the site's log")
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError, RecursionError) as error:
             outcome = f"malformed: {type(error).__name__}"
-            _log.debug("a malformed message", exc_info=True)
+            events.MESSAGE_MALFORMED.log(_log, exc_info=True)
             return self._no("refused", "the message is not as this version of tff-re makes it")
         finally:
             down, up = (0 if sent is None else protocol.payload(sent) for sent in (question, answer))
             milliseconds = 1000 * (time.perf_counter() - began)
-            _log.info("%s: %d bytes down, %d bytes up, %.0f ms, %s", _named(question), down, up, milliseconds, outcome)
+            said = {"question": _named(question), **facts_of(question), **outcome_of(outcome)}
+            events.MESSAGE_ANSWERED.log(_log, bytes_down=down, bytes_up=up, milliseconds=milliseconds, **said)
 
     def _no(self, why: str, text: str) -> bytes:
         line = f"site {self._options.name}: {' '.join(text.split())}"
@@ -195,7 +198,7 @@ class SiteService:
         try:
             return SiteData(self._site, recipe)
         except (UserError, DataError) as error:
-            _log.warning("the data cannot be read: %s", error)
+            events.DATA_UNREADABLE.log(_log, error=error)
             raise Refused("its data cannot be read for this recipe; see the site's log") from None
 
     def _label(self, recipe: Recipe) -> str:
@@ -238,7 +241,7 @@ class SiteService:
         if facts is None:
             raise Refused("its examples are not in bags, and have no facts")
         keyed, _ = facts
-        _log.info("run %s: digests of %d facts are shown", question.run[:8], len(keyed))
+        events.FACTS_SENT.log(_log, run=question.run[:8], count=len(keyed))
         check = secret_check(secret, question.run)
         return protocol.FactsAnswer(site=self._options.name, check=check, digests=keyed)
 

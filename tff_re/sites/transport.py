@@ -33,6 +33,7 @@ from pathlib import Path
 
 from tff_re.errors import UserError
 from tff_re.runtime.errors import RuntimeProblem
+from tff_re.runtime.events import MESSAGE_WITHOUT_BEGINNING, PEER_REFUSED
 
 MAX_BYTES = 1 << 40
 _CHUNK = 1 << 20
@@ -270,7 +271,7 @@ class Parts:
                     under_way.answer = memoryview(self._answer(received))
                 if under_way.answer is not None:
                     return self._part_of(name, under_way.answer, begin if kind == REST else 0, max_bytes)
-        _log.warning("a part of a message whose beginning is not there was not answered")
+        MESSAGE_WITHOUT_BEGINNING.log(_log)
         return b""
 
     def _part_of(self, name: bytes, answer: memoryview, begin: int, max_bytes: int) -> bytes:
@@ -308,7 +309,7 @@ class Serving:
         with connection:
             credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
             if struct.unpack("3i", credentials)[1] not in (os.getuid(), 0):
-                _log.warning("another user's process was not answered")
+                PEER_REFUSED.log(_log)
                 return
             with contextlib.suppress(OSError, EOFError):  # the other side is gone; it asks again
                 send(connection, self._answer(receive(connection)))

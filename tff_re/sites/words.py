@@ -24,6 +24,7 @@ from cryptography.exceptions import InvalidSignature
 
 from datasets.text.vocabulary import FIRST_WORD_ID, RESERVED
 from tff_re.errors import UserError
+from tff_re.runtime.events import VOCABULARY_MADE, WORDS_SENT
 from tff_re.sites import protocol
 from tff_re.sites.fields import DIGEST_BYTES
 from tff_re.sites.keys import SIGNATURE_BYTES, public_text
@@ -166,7 +167,7 @@ class WordsOfSite:
             ) from None
 
     def _say(self, number: int) -> None:
-        _log.info("run %s: %d of %d words are shown", self._run[:8], number, len(self._counts.words))
+        WORDS_SENT.log(_log, run=self._run[:8], count=number, total=len(self._counts.words))
 
 
 def _plain(name: str) -> str:
@@ -251,7 +252,7 @@ def _of_keyed(ask: Ask, run: str, lists: dict[str, _List], options) -> dict[str,
     if len(set(word_of.values())) < len(word_of):
         raise UserError("the sites show one word for two digests; one of them does not follow the protocol")
     left = len(total) - len(word_of)
-    _log.info("run %s: %d words are in the vocabulary, %d were not shown by any site", run[:8], len(word_of), left)
+    VOCABULARY_MADE.log(_log, run=run[:8], count=len(word_of), left=left)
     return {word: total[digest] for digest, word in word_of.items()}
 
 

@@ -26,6 +26,7 @@ from tff_re.runs.randomness import entropy
 from tff_re.runs.reading import read_answers, read_history
 from tff_re.runtime import ComputationFailed, WorkerDied
 from tff_re.runtime.compiled_form import compiled_form
+from tff_re.runtime.events import CLIENT_FAILED
 
 _log = logging.getLogger(__name__)
 
@@ -393,7 +394,7 @@ def _failing(
         (index,) = places
     if index is not None:
         outcome = _outcome(error)
-        _log.warning("a client's computation failed (%s); its result is not used: %s", outcome, error)
+        CLIENT_FAILED.log(_log, outcome=outcome, error=error)
         return {index: outcome}
     outcomes: dict[int, str] = {}
     middle = len(places) // 2

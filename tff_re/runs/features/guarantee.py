@@ -111,15 +111,16 @@ def _noise(experiment: Experiment) -> str:
 
 def _of_updates(experiment: Experiment) -> list[NotCovered]:
     """With `unit = "client"`, whose noise the server adds, or the sites in shares."""
-    duration = "how long rounds took (timings.csv), which depends on the number of clients"
+    duration = "how long rounds took (timings.csv, run.log), which depends on the number of clients"
     if _at_sites(experiment) and noise_is_shared(experiment.recipe):
-        return [NotCovered("which sites took part in a round (took_part.csv)"), NotCovered(duration)]
+        return [NotCovered("which sites took part in a round (took_part.csv, run.log)"), NotCovered(duration)]
     lines = [NotCovered("the sum of the clipped updates before the server adds the noise")]
     if _at_sites(experiment):
         lines = [
             NotCovered("each site's sum of clipped updates, to which the coordinator adds the noise"),
             NotCovered(
-                "which sites took part in a round (took_part.csv); sampling protects less against anyone who knows this"
+                "which sites took part in a round (took_part.csv, run.log); sampling protects less against anyone who "
+                "knows this"
             ),
         ]
     return [*lines, NotCovered(duration)]
@@ -134,7 +135,7 @@ def _of_participation(experiment: Experiment) -> list[NotCovered]:
     groups = "" if recipe.privacy.unit == "example" else " and of its groups"
     return [
         NotCovered(f"the number of a client's examples{groups}, and in which rounds it took part{named}"),
-        NotCovered("how long rounds took (timings.csv), which depends on the examples that were drawn"),
+        NotCovered("how long rounds took (timings.csv, run.log), which depends on the examples that were drawn"),
     ]
 
 

@@ -25,6 +25,7 @@ from tff_re.runs.features.failures import max_asked
 from tff_re.runs.features.shares import noise_is_shared, require_shares, shared_noise, sums_are_masked
 from tff_re.runs.folder import RunFolder, write_text
 from tff_re.runs.resuming import notice
+from tff_re.runtime.events import PRIVACY_NEW_RANDOMNESS
 from tff_re.tasks.base import Prepared
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class Privacy(Feature):
         recipe, folder, asked = self.recipe, training.folder, training.participation.asked
         self._spending = Spending(recipe, self.accounting, folder, asked, training.round)
         if training.round and recipe.privacy.noise_seed == "system":
-            notice(f"{folder.path}: continues with new randomness; ε counts every round that was started")
+            notice(PRIVACY_NEW_RANDOMNESS, file=folder.path)
 
     def begin_round(self, training):
         """See `Feature`."""

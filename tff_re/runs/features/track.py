@@ -19,6 +19,7 @@ from tff_re.runs.features.tracker import Tracker, TrackingEnded
 from tff_re.runs.folder import RunFolder, write_text
 from tff_re.runs.reading import read_history, read_table
 from tff_re.runs.resuming import notice
+from tff_re.runtime.events import TRACKING_ENDED
 
 VARIABLE = "TFF_RE_TRACK"
 """The environment variable that asks for sinks without changing the recipe, e.g. `json,mlflow`."""
@@ -172,4 +173,4 @@ def _tracker_line(number: int, metrics: Mapping[str, float]) -> str:
 
 
 def _tell(service: str, problem: object) -> None:
-    notice(f"track: {service} {problem}; this run is no longer tracked there")
+    notice(TRACKING_ENDED, service=service, reason=problem)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 
 from tff_re.runtime.base import Runtime
+from tff_re.runtime.events import WORKER_EXPOSED
 from tff_re.runtime.local.worker import Worker
 
 _log = logging.getLogger(__name__)
@@ -64,9 +65,8 @@ class LocalRuntime(Runtime):
 
         self.worker.start()
         if self.worker.why_exposed is not None:
-            line = exposure(self.worker.why_exposed)
             # Not as a warning: a run's log takes information too, and without one logging would print a second line.
-            _log.info(line)
+            line = WORKER_EXPOSED.log(_log, reason=self.worker.why_exposed)
             if line not in _announced:
                 _announced.add(line)
                 print(f"tff-re: {line}", file=sys.stderr)
@@ -101,7 +101,4 @@ class LocalRuntime(Runtime):
 
 def exposure(reason: str) -> str:
     """Return a warning if the worker does not have its own network."""
-    return (
-        "everybody on this machine and its network can reach the worker while it runs: this machine allows no network "
-        f"namespace ({reason}); --runtime in-process has no worker"
-    )
+    return WORKER_EXPOSED.line(reason=reason)
