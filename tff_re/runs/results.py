@@ -62,7 +62,8 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
         summary["start"] = start.record
     if result.test is not None and result.test.sites is not None:
         answered, asked = result.test.sites
-        summary["sites"] = {"test": {"answered": answered, "of": asked}}
+        by_site = {"by_site": result.test.by_site} if result.test.by_site else {}
+        summary["sites"] = {"test": {"answered": answered, "of": asked, **by_site}}
     write_text(folder.summary, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
     if (counts := experiment.prepared.counts) is not None:  # else the examples are at sites
         parts = zip(counts.clients, counts.train.tolist(), counts.test.tolist(), strict=True)

@@ -4,8 +4,8 @@
     clients      clients.least_examples
     begin        allow.runs, the same data as when the run was begun
     words        vocabulary.least_clients, the other sites' keys
-    computation  allow.least_clients, allow.evaluation, the same computation as at the coordinator
-    stage        the form of a request, its order, allow.most_rounds, allow.most_bytes_up, the budgets of ε
+    computation  allow.least_clients, the same computation as at the coordinator
+    stage        the form of a request, its order, allow.evaluation, most_rounds, most_bytes_up, the budgets of ε
     masks        allow.least_sites, the other sites' keys, one answer to an attempt, one roster, all signatures
 
 A lying coordinator gains by asking twice: the difference of two answers shows what both sums hide. So the first request
@@ -159,10 +159,6 @@ class Decisions:
                 f"{self._allow.least_clients} of its clients (allow.least_clients); take another aggregation.rule"
             )
         for purpose, digest in digests.items():
-            if purpose == EVALUATE and not self._allow.evaluation:
-                raise Refused(
-                    "it allows no evaluation; set evaluation.train_split = false and hold out no test examples"
-                )
             if programs[purpose].digest != digest:
                 raise Refused(
                     f"the recipe gives another computation here than at the coordinator ({purpose}); use the same "
@@ -286,8 +282,8 @@ class Decisions:
         if request.purpose == TRAIN:
             possible: Collection[str] = ("train",)
         else:
-            if not self._allow.evaluation:
-                raise Refused("it allows no evaluation")
+            if self._allow.evaluation == "none":
+                raise Refused("it takes no part in evaluations (allow.evaluation)")
             of_train = recipe.evaluation.train_split and recipe.privacy_unit is None
             there = {"test": True, "train": of_train, "dev": recipe.has_choice}
             possible = [split for split, is_there in there.items() if is_there]

@@ -134,7 +134,8 @@ class AllowOptions:
     least_clients: a sum of a training stage is over at least so many of the site's clients.
     least_sites: sums leave this site masked only ([aggregation] secure = "masks"), and it opens totals over at least so
       many sites; not set: recipes without masks are answered, too, and totals are opened over at least 2.
-    evaluation: whether sums of an evaluation (counts and losses) are answered.
+    evaluation: `sums`: counts and losses of an evaluation enter the total over the sites only; `own`: the coordinator's
+      files also have a row of this site; `none`: this site takes no part in evaluations.
     """
 
     recipes: tuple[str, ...]
@@ -146,7 +147,7 @@ class AllowOptions:
     most_bytes_up: int = attrs.field(default=10**12, validator=ge(1))
     least_clients: int = attrs.field(default=1, validator=ge(1))
     least_sites: int | None = attrs.field(default=None, validator=optional(ge(2)))
-    evaluation: bool = True
+    evaluation: Literal["sums", "own", "none"] = "sums"
 
     def __attrs_post_init__(self):
         if self.epsilon_total is not None and self.privacy != "example":

@@ -42,9 +42,7 @@ from tff_re.sites.fields import (
     MAX_TEXT,
     NAME,
     NAMES,
-    REASON,
     ROSTER,
-    RUN_ID,
     SITE,
     UNIQUE,
     WORDS,
@@ -57,47 +55,8 @@ from tff_re.sites.fields import (
 from tff_re.sites.keys import SIGNATURE_BYTES
 from tff_re.sites.masks import KEY_BYTES, MAX_SITES
 from tff_re.sites.messages import Malformed, pack, unpack
+from tff_re.sites.question import Answer, No, Question
 from tff_re.sites.structuring import structured, unstructured
-
-
-@attrs.frozen(kw_only=True, eq=False)
-class Question:
-    """What a coordinator asks. `kind` names it, `answer` is the class of its answer."""
-
-    kind: ClassVar[str]
-    answer: ClassVar[type]
-    run: str = attrs.field(validator=RUN_ID)
-
-
-@attrs.frozen(kw_only=True, eq=False)
-class Answer:
-    """What a site answers, with its name as `site`."""
-
-    site: str = attrs.field(validator=SITE)
-
-
-@attrs.frozen(kw_only=True, eq=False)
-class No(Answer):
-    """A site's refusal to answer, with the reason as a line of text in one of its fields.
-
-    Attributes:
-      refused: it does not do what it is asked.
-      failed: its part failed; the same question may be answered later.
-      lost: what an earlier question left is not there any more.
-    """
-
-    refused: str | None = attrs.field(default=None, validator=REASON)
-    failed: str | None = attrs.field(default=None, validator=REASON)
-    lost: str | None = attrs.field(default=None, validator=REASON)
-
-    def __attrs_post_init__(self):
-        if sum(text is not None for text in (self.refused, self.failed, self.lost)) != 1:
-            raise ValueError("must have one reason")
-
-    @property
-    def reason(self) -> str:
-        """Return the reason that is set."""
-        return next(text for text in (self.refused, self.failed, self.lost) if text is not None)
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -116,6 +75,7 @@ class HelloAnswer(Answer):
       relations: that a pair in a document may have; None where the samples are no documents.
       document_form: sizes of the largest document, see `Task.largest`; None as for `relations`.
       share: (number, parts), see `ClientsOptions.share`; None: the clients are the site's own.
+      evaluation: see `AllowOptions.evaluation`.
     """
 
     version: str = attrs.field(validator=NAME)
@@ -128,6 +88,7 @@ class HelloAnswer(Answer):
     relations: tuple[str, ...] | None = attrs.field(validator=optional(NAMES))
     document_form: tuple[int, int, int, int, int] | None = attrs.field(validator=optional(each(number(0, MAX_SIZE))))
     share: tuple[int, int] | None = attrs.field(default=None, validator=optional(each(number(1, MAX_CLIENTS))))
+    evaluation: Literal["sums", "own", "none"]
 
     @clients.validator
     def _check_clients(self, attribute, clients):

@@ -170,6 +170,7 @@ class SiteService:
                 relations=data.relations,
                 document_form=data.document_form,
                 share=data.share,
+                evaluation=self._options.allow.evaluation,
             )
         except ValueError as error:
             raise Refused(f"its data cannot be used across sites: {error}") from None
