@@ -7,7 +7,7 @@ import collections
 import tensorflow as tf
 
 from computations import federated as tff
-from computations.inference import over_batches
+from computations.inference import joined, over_batches
 from computations.local_model import LocalModel, assign_weights, features_of, zero_initialisers
 
 BATCH = 256
@@ -66,3 +66,41 @@ def client_evaluation(model: LocalModel, *, batch_size: int | None = None) -> tf
         return run()
 
     return evaluate
+
+
+COUNTS = 3
+"""Of an example, see `example_counts`."""
+
+
+def example_counts(model: LocalModel) -> tff.Computation:
+    """Return (weights, examples -> float32 [n, COUNTS]): of each example the correct, predicted and true classes.
+
+    A classifier of whole examples predicts one class of each, so that F1 of these counts is its accuracy. Otherwise
+    they are the entities, or the related pairs, of each text.
+    """
+    whole = model.rows is None
+    batch_size = (model.inference_batch or BATCH) if whole else 1
+
+    @tff.tensorflow.computation(model.weights_type, model.examples_type)
+    def count(weights, examples):
+        with zero_initialisers():
+            keras_model = model.build()
+
+        def counts(batch):
+            outputs, labels = keras_model(features_of(batch), training=False), model.labels_of(batch)
+            if not whole:
+                statistics = model.statistics(labels, outputs)
+                names = ("true_positives", "predicted", "actual")
+                return tf.stack([tf.reduce_sum(tf.cast(statistics[name], tf.float32)) for name in names])[tf.newaxis]
+            predicted = tf.argmax(outputs["logits"], axis=-1, output_type=tf.int32)
+            correct = tf.cast(predicted == tf.cast(labels, tf.int32), tf.float32)
+            return tf.stack([correct, tf.ones_like(correct), tf.ones_like(correct)], axis=-1)
+
+        @tf.function(autograph=False)
+        def run():
+            assign_weights(keras_model, weights)
+            return joined(examples, batch_size, counts, [COUNTS])
+
+        return run()
+
+    return count

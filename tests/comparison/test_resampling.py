@@ -10,9 +10,10 @@ from tests.documents_for_tests import document_table
 from tests.upper_floors import builder, command, write_recipe
 from tff_re.comparison.outcome import compare
 from tff_re.comparison.report import write_report
-from tff_re.comparison.resampling import METRICS, difference_interval, read_units, write_units
+from tff_re.comparison.resampling import read_units, write_units
 from tff_re.comparison.suite import load_suite
 from tff_re.errors import UserError
+from tff_re.runs.units import METRICS, difference_interval
 
 
 def counts(seed: int, units: int, correct: float) -> np.ndarray:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tff_re.comparison.statistics import LEVEL, Difference, holm, p_against
+from tff_re.comparison.statistics import Difference, holm, p_against
+from tff_re.runs.units import LEVEL
 
 LEAST_SEEDS = 3
 """With fewer, everything is open: an interval of two differences rests on their being drawn from a normal distribution,

@@ -27,7 +27,7 @@ from tff_re.runs.features.guarantee import guarantee_of
 from tff_re.runs.finished import BuilderOf, may_be_written, open_run
 from tff_re.runs.folder import RunFolder, environment, permissions
 from tff_re.runs.randomness import FILE
-from tff_re.runs.reading import read_history
+from tff_re.runs.reading import read_history, read_summary
 from tff_re.runs.warm_start import WarmStart, stored
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.held_out import DEV, TEST
@@ -72,7 +72,8 @@ def export_run(
         if options is not recipe.model.options:
             exported = run.builder.with_model_options(run.experiment, options)
         history, start = read_history(run.folder), stored(run.folder)
-        details = _details(run.experiment, history, run.round, run.weights, exported, start)
+        comparisons = _comparisons(run.folder)
+        details = _details(run.experiment, history, run.round, run.weights, exported, start, comparisons)
         details["chosen"] = "the last round" if run.choice is None else run.choice.statement
         with permissions(run.folder.usual_mask):  # an export is made to be given away
             return export_model(
@@ -85,7 +86,7 @@ def export_run(
                 encoding=prepared.encoding,
                 details=_without_folders(details),
                 probes=prepared.samples("test"),
-                files=_files(recipe, run.folder),
+                files=_files(run.folder),
                 formats=formats,
                 quantise=quantise,
                 tflite=tflite,
@@ -103,6 +104,7 @@ def _details(
     weights: Any,
     exported: Experiment,
     start: WarmStart | None = None,
+    comparisons: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The `details` of `export_model`.
 
@@ -113,6 +115,7 @@ def _details(
       weights: these.
       exported: the experiment in the precision that the exported model computes in; may be the run's own.
       start: what the run started from.
+      comparisons: what sites tell of their own models, see summary.json; None: they were not asked.
     """
     recipe, prepared = experiment.recipe, experiment.prepared
     dataset = getattr(recipe.task.options, "dataset", None)
@@ -138,15 +141,20 @@ def _details(
         "privacy": _privacy(experiment, private),
         **({} if private is None else {"differential_privacy": private}),
         "limits": _limits(experiment, kind, dataset),
+        **({} if comparisons is None else {"comparisons": comparisons}),
     }
 
 
-def _files(recipe: Recipe, folder: RunFolder) -> dict[str, str]:
+def _comparisons(folder: RunFolder) -> Mapping[str, Any] | None:
+    return read_summary(folder).get("comparisons") if folder.sites.exists() and folder.summary.exists() else None
+
+
+def _files(folder: RunFolder) -> dict[str, str]:
     """Name -> content of the files next to the model: the recipe without folders, the versions of the training."""
     versions = (
         folder.environment.read_text("utf-8") if folder.environment.exists() else json.dumps(environment(), indent=2)
     )
-    table = _without_folders(tomllib.loads(recipe.to_toml()))
+    table = _without_folders(tomllib.loads(folder.recipe.read_text("utf-8")))
     note = "# As it was run, with the names of files and folders alone.\n"
     return {"recipe.toml": note + tomli_w.dumps(table), "environment.json": versions}
 

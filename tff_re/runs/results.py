@@ -9,6 +9,7 @@ import io
 import json
 import math
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 
@@ -158,10 +159,15 @@ def write_details(experiment: Experiment, folder: RunFolder, result: Result, his
         similarity_figure(folder.plots / "similarity.png", counts.train, counts.clients, labels, similarities)
     if isinstance(result.weights, Mapping):  # every client's own: there is no model of the run
         return
-    temporary = folder.path / ".model.part.keras"
+    write_keras(experiment, result.weights, folder.model)
+
+
+def write_keras(experiment: Experiment, weights, path: Path) -> None:
+    """Writes the model with these weights, whole or not at all."""
+    temporary = path.with_name(f".{path.stem}.part.keras")
     try:
-        save_keras(keras_model(experiment, result.weights), temporary)
-        temporary.replace(folder.model)
+        save_keras(keras_model(experiment, weights), temporary)
+        temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
 

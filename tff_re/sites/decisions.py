@@ -6,6 +6,7 @@
     words        vocabulary.least_clients, the other sites' keys
     computation  allow.least_clients, the same computation as at the coordinator
     stage        the form of a request, its order, allow.evaluation, most_rounds, most_bytes_up, the budgets of ε
+    comparison   allow.comparison
     masks        allow.least_sites, the other sites' keys, one answer to an attempt, one roster, all signatures
 
 A lying coordinator gains by asking twice: the difference of two answers shows what both sums hide. So the first request
@@ -169,6 +170,17 @@ class Decisions:
                     require_sums(programs[purpose])
                 except CompositionError as error:
                     raise Refused(str(error)) from None
+
+    def comparison(self, recipe: Recipe) -> str:
+        """Return what may be told of a comparison of the site's own model with the federated one.
+
+        With masked sums a site's own accuracy would tell the sums of the others. The noise of [privacy] is not in the
+        site's own model.
+        """
+        if recipe.privacy_unit is not None:
+            return "nothing"
+        allowed = self._allow.comparison
+        return "direction" if allowed == "interval" and sums_are_masked(recipe) else allowed
 
     # Masked sums
 

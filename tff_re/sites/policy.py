@@ -136,6 +136,10 @@ class AllowOptions:
       many sites; not set: recipes without masks are answered, too, and totals are opened over at least 2.
     evaluation: `sums`: counts and losses of an evaluation enter the total over the sites only; `own`: the coordinator's
       files also have a row of this site; `none`: this site takes no part in evaluations.
+    comparison: what the coordinator is told if the recipe has [baseline] or [personalise]: `interval`: the accuracy or
+      F1 of both models on this site's test examples, their difference with its interval, and the verdict;
+      `direction`: the verdict only (gain, loss, open); `nothing`. With masked sums at most the direction is told, with
+      [privacy] nothing.
     """
 
     recipes: tuple[str, ...]
@@ -148,6 +152,7 @@ class AllowOptions:
     least_clients: int = attrs.field(default=1, validator=ge(1))
     least_sites: int | None = attrs.field(default=None, validator=optional(ge(2)))
     evaluation: Literal["sums", "own", "none"] = "sums"
+    comparison: Literal["interval", "direction", "nothing"] = "nothing"
 
     def __attrs_post_init__(self):
         if self.epsilon_total is not None and self.privacy != "example":

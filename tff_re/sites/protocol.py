@@ -13,6 +13,8 @@ arrays become bytes is `tff_re.sites.messages`.
     masked   the same, and the sites         -> the sums, masked
     roster   the sites that answered         -> a signature of these
     open     their signatures                -> keys of masks
+    alone    -                               -> rounds that the site has trained alone
+    compare  the federated weights           -> what the site's policy lets it tell
     finish   -                               -> -
     ping     -                               -> -
 
@@ -27,6 +29,7 @@ import attrs
 import numpy as np
 from attrs.validators import and_, optional
 
+from tff_re.sites.comparison_messages import Alone, Compare
 from tff_re.sites.fields import (
     ATTEMPT,
     DIGEST_BYTES,
@@ -375,7 +378,9 @@ class Ping(Question):
     answer: ClassVar[type] = PingAnswer
 
 
-QUESTIONS = {q.kind: q for q in (Hello, Words, Reveal, Facts, Agree, Stage, Masked, Roster, Open, Finish, Ping)}
+QUESTIONS = {
+    q.kind: q for q in (Hello, Words, Reveal, Facts, Agree, Stage, Masked, Roster, Open, Alone, Compare, Finish, Ping)
+}
 
 
 def require_unique(name: str, rows: np.ndarray) -> None:

@@ -131,6 +131,11 @@ class SitesRuntime(Runtime):
         return self._answered
 
     @property
+    def run(self) -> str:
+        """Return the run's id."""
+        return self._agreement.run
+
+    @property
     def own_results(self):
         """See `Runtime.own_results`."""
         return self._own_results

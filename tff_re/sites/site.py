@@ -31,8 +31,9 @@ from tff_re.sites.ledger import training_data
 from tff_re.sites.masking import SiteMasks
 from tff_re.sites.masks import NotMaskable
 from tff_re.sites.messages import Lost, Malformed, Refused
+from tff_re.sites.own_models import OwnModels
 from tff_re.sites.policy import Site, recipe_digest
-from tff_re.sites.prepared import AgreedEncoding, prepared
+from tff_re.sites.prepared import AgreedEncoding, SitesPrepared, prepared
 from tff_re.sites.program import Program
 from tff_re.sites.requests import EVALUATE, TRAIN
 from tff_re.sites.store import RunStore
@@ -55,6 +56,8 @@ class _Run:
     agreement: Agreement | None = None
     examples: dict = field(default_factory=dict)
     experiment: Experiment | None = None
+    prepared: SitesPrepared | None = None
+    alone: Experiment | None = None
 
     @cached_property
     def programs(self) -> dict[str, Program]:
@@ -77,6 +80,7 @@ class SiteService:
             _log.info("ledger: %s", line)
         self._stages = StageAnswers(self._decisions, self._options.threads)
         self._masks = SiteMasks(site, self._decisions)
+        self._own_models = OwnModels(site, self._decisions)
         self._kinds = {
             "hello": self._hello,
             "words": self._words,
@@ -87,6 +91,8 @@ class SiteService:
             "masked": self._masked,
             "roster": self._roster,
             "open": self._open,
+            "alone": lambda question: self._own_models.alone(self._run(question.run), question),
+            "compare": lambda question: self._own_models.compare(self._run(question.run), question),
             "finish": self._finish,
             "ping": lambda question: protocol.PingAnswer(site=self._options.name),
         }
@@ -250,7 +256,8 @@ class SiteService:
         agreed = AgreedEncoding.of(recipe.task, recipe.seed, agreement.paths(run.data.data_paths, at_site=True))
         run.agreement, numbers = agreement, self._numbers(run, agreement)
         encoded = run.data.examples(agreement, agreed.encoding, agreed.inputs, numbers)
-        run.experiment = SitesBuilder(prepared(task, agreement, agreed, encoded)).build(recipe)
+        run.prepared, run.alone = prepared(task, agreement, agreed, encoded), None
+        run.experiment = SitesBuilder(run.prepared).build(recipe)
         clients = run.experiment.prepared.examples.clients  # behind frozen layers, what the model reads
         run.examples = {
             c.client_id: tuple(getattr(c, split) for split in SPLITS) for c in clients if c.client_id in encoded
