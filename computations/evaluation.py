@@ -73,7 +73,9 @@ COUNTS = 3
 
 
 def example_counts(model: LocalModel) -> tff.Computation:
-    """Return (weights, examples -> float32 [n, COUNTS]): of each example the correct, predicted and true classes.
+    """Return (<weights@SERVER, examples@SERVER> -> float32 [n, COUNTS]@SERVER), the counts of each example.
+
+    They are its correct, predicted and true classes, for a party that holds the examples itself.
 
     A classifier of whole examples predicts one class of each, so that F1 of these counts is its accuracy. Otherwise
     they are the entities, or the related pairs, of each text.
@@ -103,4 +105,10 @@ def example_counts(model: LocalModel) -> tff.Computation:
 
         return run()
 
-    return count
+    @tff.federated_computation(
+        tff.FederatedType(model.weights_type, tff.SERVER), tff.FederatedType(model.examples_type, tff.SERVER)
+    )
+    def counts_of_examples(weights, examples):
+        return tff.federated_map(count, (weights, examples))
+
+    return counts_of_examples

@@ -90,7 +90,7 @@ class OwnModels:
                 if not folder.summary.exists():
                     ways = {"resume": folder.recipe.exists(), "on_round": after_round, "details": False}
                     run_in(_AtSite(experiment), experiment.recipe, folder.path, **ways)
-                if not folder.model.exists():
+                if not folder.model.exists():  # not reached where the training pauses
                     write_keras(experiment, self._alone_weights(experiment, folder), folder.model)
             finished = folder.summary.exists()
             return AloneAnswer(site=self._site.options.name, rounds=latest_round(folder), finished=finished)
