@@ -37,7 +37,12 @@ from tff_re.sites.program import arrays_of
 from tff_re.sites.run import train_at_sites
 from tff_re.tasks.data_paths import DataPaths
 
-BOTH = ("baseline={kind = 'local'}", "personalise={epochs = 2}", "algorithm.local_epochs=2")
+BOTH = (
+    "baseline={kind = 'local'}",
+    "personalise={epochs = 2}",
+    "algorithm.local_epochs=1",
+    "algorithm.learning_rate=0.003",
+)
 
 
 def site_files(folder, **policies):
@@ -172,7 +177,7 @@ def test_a_site_that_is_asked_again_and_again_or_restarted_trains_the_same_model
         return answer
 
     monkeypatch.setattr(own_models.OwnModels, "alone", restarting)
-    recipe = recipe_of("fedavgs", BOTH[0], BOTH[2])
+    recipe = recipe_of("fedavgs", BOTH[0], *BOTH[2:])
     train_at_sites(recipe, tmp_path / "run", federation.engine, details=False, on_line=lines.append)
     federation.close()
     assert "sites train alone; rounds so far: aachen 1, bonn 1, celle 1" in lines

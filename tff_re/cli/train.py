@@ -106,7 +106,7 @@ def over(sites: tuple[int, int] | None) -> str:
 
 
 def _notes(recipe, *, across_sites: bool) -> tuple[str, ...]:
-    """Return what a run's recipe has to say; across sites [baseline] and [personalise] come after the federated run."""
+    """Return the recipe's notes, across sites without those of [baseline] and [personalise] in simulations."""
     if across_sites:
         from tff_re.sites.comparisons import federated_recipe
 

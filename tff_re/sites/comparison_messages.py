@@ -20,7 +20,7 @@ NUMBERS = ("before", "after", "difference", "low", "high")
 
 @attrs.frozen(kw_only=True, eq=False)
 class AloneAnswer(Answer):
-    """How far the site is with training alone.
+    """How many rounds the site has trained alone.
 
     Attributes:
       rounds: that it has trained.
