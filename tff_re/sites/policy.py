@@ -185,6 +185,8 @@ class SiteOptions:
     key: the file of the key that this site signs with; `site SITE.TOML --key` makes it.
     set: further keys of recipes, such as "task.tokenizer", to this site's values.
     threads: clients that are computed side by side.
+    keep_updates: of this number of the newest rounds of a run, the sums of updates that left are kept in `state`, for
+      `audit SITE.TOML`; 0: of none.
     """
 
     name: str = attrs.field(validator=matches_re(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"))
@@ -199,6 +201,7 @@ class SiteOptions:
     socket: str = "site.sock"
     state: str = "state"
     threads: int = attrs.field(default=1, validator=ge(1))
+    keep_updates: int = attrs.field(default=0, validator=ge(0))
 
     def __attrs_post_init__(self):
         possible = [key for key in LOCAL_KEYS if key not in _COORDINATORS]

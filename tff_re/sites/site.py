@@ -78,7 +78,7 @@ class SiteService:
         self._decisions = Decisions(site)
         for line in self._decisions.ledger.lines():
             _log.info("ledger: %s", line)
-        self._stages = StageAnswers(self._decisions, self._options.threads)
+        self._stages = StageAnswers(self._decisions, self._options.threads, self._options.keep_updates)
         self._masks = SiteMasks(site, self._decisions)
         self._own_models = OwnModels(site, self._decisions)
         self._kinds = {
@@ -100,6 +100,13 @@ class SiteService:
     def close(self) -> None:
         """Cancel the running computation."""
         self._stages.close()
+
+    def known_run(self, name: str) -> _Run:
+        """Return a run that this site agreed to, with its data and computations.
+
+        Raises Refused or Lost.
+        """
+        return self._run(name)
 
     def answer(self, message: bytes) -> bytes:
         """Return the answer to a message.
