@@ -95,7 +95,7 @@ def example_counts(model: LocalModel) -> tff.Computation:
                 names = ("true_positives", "predicted", "actual")
                 return tf.stack([tf.reduce_sum(tf.cast(statistics[name], tf.float32)) for name in names])[tf.newaxis]
             predicted = tf.argmax(outputs["logits"], axis=-1, output_type=tf.int32)
-            correct = tf.cast(predicted == tf.cast(labels, tf.int32), tf.float32)
+            correct = tf.cast(tf.equal(predicted, tf.cast(labels, tf.int32)), tf.float32)
             return tf.stack([correct, tf.ones_like(correct), tf.ones_like(correct)], axis=-1)
 
         @tf.function(autograph=False)
