@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import tensorflow as tf
 
 from computations import federated as tff
-from computations.inference import over_batches
+from computations.inference import joined, over_batches
 from computations.local_model import LABEL, LocalModel, assign_weights, features_of, zero_initialisers
 
 BATCH = 256
@@ -114,6 +114,52 @@ def build_example_statistics(model: LocalModel) -> tff.Computation:
         return tff.federated_map(count, (tff.federated_broadcast(weights), examples))
 
     return example_statistics
+
+
+COUNTED = 3
+"""Numbers of an example, see `example_counts`."""
+
+
+def example_counts(model: LocalModel) -> tff.Computation:
+    """Return (<weights@SERVER, examples@SERVER> -> float32 [n, COUNTED]@SERVER), the counts of each example.
+
+    They are its correct, predicted and true classes, for a party that holds the examples itself.
+
+    A classifier of whole examples predicts one class of each, so that F1 of these counts is its accuracy. Otherwise
+    they are the entities, or the related pairs, of each text.
+    """
+    whole = model.rows is None
+    batch_size = (model.inference_batch or BATCH) if whole else 1
+
+    @tff.tensorflow.computation(model.weights_type, model.examples_type)
+    def count(weights, examples):
+        with zero_initialisers():
+            keras_model = model.build()
+
+        def counts(batch):
+            outputs, labels = keras_model(features_of(batch), training=False), model.labels_of(batch)
+            if not whole:
+                statistics = model.statistics(labels, outputs)
+                names = ("true_positives", "predicted", "actual")
+                return tf.stack([tf.reduce_sum(tf.cast(statistics[name], tf.float32)) for name in names])[tf.newaxis]
+            predicted = tf.argmax(outputs["logits"], axis=-1, output_type=tf.int32)
+            correct = tf.cast(tf.equal(predicted, tf.cast(labels, tf.int32)), tf.float32)
+            return tf.stack([correct, tf.ones_like(correct), tf.ones_like(correct)], axis=-1)
+
+        @tf.function(autograph=False)
+        def run():
+            assign_weights(keras_model, weights)
+            return joined(examples, batch_size, counts, [COUNTED])
+
+        return run()
+
+    @tff.federated_computation(
+        tff.FederatedType(model.weights_type, tff.SERVER), tff.FederatedType(model.examples_type, tff.SERVER)
+    )
+    def counts_of_examples(weights, examples):
+        return tff.federated_map(count, (weights, examples))
+
+    return counts_of_examples
 
 
 def _for_batches(model: LocalModel, function: Callable) -> Callable:

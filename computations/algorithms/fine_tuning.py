@@ -12,7 +12,7 @@ import collections
 import tensorflow as tf
 
 from computations import federated as tff
-from computations.client_work import LocalTraining, build_local_training
+from computations.client_work import ClientWork, LocalTraining, build_local_training
 from computations.client_work.objectives import CrossEntropy
 from computations.client_work.optimizers import ClientOptimizer
 from computations.evaluation import client_evaluation
@@ -53,14 +53,10 @@ def build_fine_tuning(
       `clients` are <examples, seed>, `held` is <name=examples, ...> of `HELD`; `before` and `after` have the statistics
       of each, see `build_evaluation`.
     """
-    work = build_local_training(model, objective=OfSomeWeights(indices), optimizer=optimizer, training=training)
+    work = _fine_tuned(model, optimizer, training, indices)
     evaluate = client_evaluation(model)
     held_type = tff.types.to_type(collections.OrderedDict((name, model.examples_type) for name in HELD))
-
-    @tff.tensorflow.computation(model.weights_type, work.update_type)
-    def step(weights, update):
-        trained = [weight - change for weight, change in zip(weights.trainable, update, strict=True)]
-        return tff.learning.models.ModelWeights(trained, list(weights.non_trainable))
+    step = _step(model, work)
 
     def part(name):
         return tff.tensorflow.computation(lambda held: held[name], held_type)
@@ -86,6 +82,42 @@ def build_fine_tuning(
         return tff.federated_zip(collections.OrderedDict(before=counted(broadcast), after=counted(tuned)))
 
     return fine_tuning
+
+
+def build_fine_tuned(
+    model: LocalModel, *, optimizer: ClientOptimizer, training: LocalTraining, indices: frozenset[int]
+) -> tff.Computation:
+    """Return (<weights@SERVER, clients@CLIENTS> -> weights@CLIENTS), the fine-tuned weights of `build_fine_tuning`.
+
+    For a party that keeps the weights of its own clients.
+    """
+    work = _fine_tuned(model, optimizer, training, indices)
+    step = _step(model, work)
+
+    @tff.federated_computation(tff.FederatedType(model.weights_type, tff.SERVER), work.inputs["clients"])
+    def fine_tuned(weights, clients):
+        broadcast = tff.federated_broadcast(weights)
+        output = work.next(state=work.initialize(weights), weights=broadcast, clients=clients)
+        return tff.federated_map(step, (broadcast, output["update"]))
+
+    return fine_tuned
+
+
+def _fine_tuned(
+    model: LocalModel, optimizer: ClientOptimizer, training: LocalTraining, indices: frozenset[int]
+) -> ClientWork:
+    return build_local_training(model, objective=OfSomeWeights(indices), optimizer=optimizer, training=training)
+
+
+def _step(model: LocalModel, work: ClientWork) -> tff.Computation:
+    """Return (weights, update -> the weights after it)."""
+
+    @tff.tensorflow.computation(model.weights_type, work.update_type)
+    def step(weights, update):
+        trained = [weight - change for weight, change in zip(weights.trainable, update, strict=True)]
+        return tff.learning.models.ModelWeights(trained, list(weights.non_trainable))
+
+    return step
 
 
 HELD = ("test", "dev")

@@ -99,6 +99,7 @@ def agreement_of(run: str, clients: tuple[Client, ...]) -> Agreement:
     """An agreement with two classes and no vocabulary."""
     unset = {field.name: None for field in attrs.fields(Agreement)}
     values = {"run": run, "clients": clients, "label_names": ("a", "b"), "encoding": "", "facts": "", "server": 0}
+    values["evaluation"] = {}
     return Agreement(**{**unset, **values})
 
 

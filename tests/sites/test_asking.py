@@ -69,7 +69,7 @@ class MadeUp(Engine):
             raise NoAnswer(f"site {site} does not answer ({what})")
         if kind == "hello":
             fields = {"version": "1", "recipe": "0" * 64, "clients": ((site, 1, 1, None),), "label": "l"}
-            fields |= {"label_names": ("a", "b"), "positive_labels": None, "vocabulary": "local"}
+            fields |= {"label_names": ("a", "b"), "positive_labels": None, "vocabulary": "local", "evaluation": "sums"}
             return protocol.to_bytes(protocol.HelloAnswer(site=site, **fields, relations=None, document_form=None))
         answer = protocol.PingAnswer(site=site) if kind == "ping" else protocol.StageAnswer(site=site, arrays=())
         return protocol.to_bytes(answer)

@@ -290,7 +290,6 @@ SLOW = pytest.mark.slow
         pytest.param({"allow": {"most_rounds": 1}}, "answers 1 rounds of a run", marks=SLOW),
         pytest.param({"allow": {"least_clients": 2}}, "over at least 2 of its clients", marks=SLOW),
         pytest.param({"allow": {"most_bytes_up": 400}}, "400 bytes have left", marks=SLOW),
-        ({"allow": {"evaluation": False}}, "allows no evaluation"),
         ({"clients": {"least_examples": 1000}}, "no client has 1000"),
         ({"data": {"path": "no such file"}}, "its data cannot be read"),
         ({"vocabulary": {}}, None),

@@ -282,7 +282,7 @@ def test_the_form_of_a_request_without_privacy():
     evaluated = {"purpose": "evaluate", "versions": ()}
     ANY.check(question(**evaluated, clients=("a", "b"), round=0), recipe, sizes, **ways)
     refused("evaluates on test and train examples only", **evaluated, split="dev")
-    refused("allows no evaluation", decisions_of(evaluation=False), **evaluated)
+    refused("takes no part in evaluations", decisions_of(evaluation="none"), **evaluated)
     refused("evaluates all of its clients together", **evaluated, clients=("a",))
 
 

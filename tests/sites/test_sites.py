@@ -399,8 +399,8 @@ def test_relations_in_sentences_with_fedcmc(tmp_path, name, vectors):
         (["failures.dropout=0.2"], "failures. works only in a simulation"),
         (["attack.kind=sign_flip"], "attack. works only in a simulation"),
         (["aggregation.secure=simulated"], "aggregation.secure = 'simulated' works only in a simulation"),
-        (["baseline.kind=local"], "baseline. is not yet supported across sites"),
-        (["personalise.epochs=1"], "personalise. is not yet supported across sites"),
+        (["baseline.kind=pooled"], "baseline.kind = 'pooled' is not for runs across sites"),
+        (["personalise.local_head=true"], "'personalise.local_head' is not for runs across sites"),
         (["training.tolerated_failures=1"], "tolerated_failures is not for runs across sites"),
         (
             ["training.min_clients=1", "privacy={unit='client', clip=1.0, noise_multiplier=1.0}"],

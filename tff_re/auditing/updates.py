@@ -69,7 +69,7 @@ def audit_updates(run: FinishedRun, seed: int, out: Path, say: Callable[[str], N
     states = [state for i in chosen for state in first_client_state(experiment, examples[i], seed)]
     say(f"a round of {len(chosen)} clients")
     together = change_of_round(experiment.algorithm, run.weights, starts["first round"], clients, states, seed)
-    rows = find_word_rows(experiment.model, experiment.prepared, experiment.recipe)
+    rows = find_word_rows(experiment)
     if isinstance(rows, str):
         section.results.append(f"Words: not applicable: {rows}. No matrix in the update has a row for each word.")
         section.numbers["words"] = {"not_applicable": rows}

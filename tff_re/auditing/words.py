@@ -13,11 +13,10 @@ import numpy as np
 from scipy.stats import spearmanr
 from sklearn.metrics import roc_auc_score
 
-from computations.local_model import LABEL, LocalModel
+from computations.local_model import LABEL
 from datasets.text.vocabulary import OUT_OF_VOCABULARY_ID
 from tff_re.models.inputs import DenseInput, HiddenInput, TaggedTokenInput, TokenInput
-from tff_re.recipes.reading import Recipe
-from tff_re.tasks.base import Prepared
+from tff_re.runs.experiment import Experiment
 
 
 @dataclass(frozen=True)
@@ -39,9 +38,9 @@ class WordRows:
     why: str
 
 
-def find_word_rows(model: LocalModel, prepared: Prepared, recipe: Recipe) -> WordRows | str:
+def find_word_rows(experiment: Experiment) -> WordRows | str:
     """The matrix, or why the run trains none."""
-    inputs, options = prepared.inputs, recipe.model.options
+    model, inputs, options = experiment.model, experiment.prepared.inputs, experiment.recipe.model.options
     if isinstance(inputs, DenseInput):
         return "the examples are vectors of numbers, not words"
     if isinstance(inputs, HiddenInput):

@@ -17,7 +17,7 @@ from tff_re.cli.display import console, say, say_written
         "python -m tff_re.run audit runs/first --parts words,artefacts --out reports/first"
     )
 )
-@click.argument("run", metavar="RUN|EXPORT", type=click.Path(path_type=Path))
+@click.argument("run", metavar="RUN|EXPORT|SITE.TOML", type=click.Path(path_type=Path))
 @click.option(
     "--parts",
     default="words,membership,canaries,artefacts",
@@ -45,7 +45,13 @@ from tff_re.cli.display import console, say, say_written
 @options.runtime
 def audit(run, parts, canaries, shadows, seed, out, data, trust, runtime):
     """Try what a finished RUN (or an EXPORT in its run's folder) reveals: words in one client's update, who was trained
-    on, how much of one client is in the model, and what its files hold. Writes a report; shows no texts."""
+    on, how much of one client is in the model, and what its files hold. Writes a report; shows no texts. Of SITE.TOML:
+    what the updates that the site sent tell of its words and labels."""
+    if run.suffix == ".toml":
+        from tff_re.cli.audit_site import audit_site
+
+        audit_site(run, out)
+        return
     from tff_re import api
 
     names = [part.strip() for part in parts.split(",") if part.strip()]

@@ -74,9 +74,9 @@ def evaluate(run, split, file, dataset, label, as_json, last, data, trust, runti
 def _evaluate_run(run: Path, split: str, run_opened, asks_sites: bool) -> None:
     """Evaluate on all clients, or on what the server holds."""
     from tff_re.report.heatmaps import confusion_png
-    from tff_re.runs.evaluation import Evaluator, ServerEvaluator
+    from tff_re.runs.evaluation import Evaluator, ServerEvaluator, measured_at
 
-    with run_opened as (opened, _):
+    with run_opened as (opened, runtime):
         for note in opened.experiment.recipe.notes:
             console.print(note)
         held_out = opened.experiment.prepared.held_out
@@ -99,8 +99,13 @@ def _evaluate_run(run: Path, split: str, run_opened, asks_sites: bool) -> None:
                 "or export the run and let each site evaluate the export on its own file (evaluate EXPORT --file FILE)"
             )
         result = evaluator(opened.weights)
-        title = f"{split} examples of {len(evaluator.clients)} clients after round {opened.round}"
+        answered, asked = runtime.answered or (0, 0)
+        whose = f"of {len(evaluator.clients)} clients" if answered == asked else f"at {answered} of {asked} sites"
+        title = f"{split} examples {whose} after round {opened.round}"
         console.print(metrics_table(title, result.metrics, result.trivial))
+        for site, metrics in measured_at(opened.experiment.prepared.measures, runtime.own_results).items():
+            count = metrics.pop("examples")
+            console.print(metrics_table(f"{count:.0f} {split} examples at {site}", metrics))
         if result.per_class is None:
             return
         prepared, pictures = opened.experiment.prepared, []

@@ -84,7 +84,7 @@ def train(recipe, overrides, out, seed, sites, quorum, stage_seconds, retry_seco
         say(said)
     if result.chosen_on is not None:
         say(f"chosen: {result.chosen_on}")
-    for note in recipe.notes:
+    for note in _notes(recipe, across_sites=is_of_sites(where["runtime"])):
         console.print(note)
     if result.privacy is not None:
         say(f"privacy: {result.privacy['statement']}")
@@ -104,6 +104,15 @@ def train(recipe, overrides, out, seed, sites, quorum, stage_seconds, retry_seco
 def over(sites: tuple[int, int] | None) -> str:
     """Return whose examples an evaluation covers."""
     return "all clients" if sites is None or sites[0] == sites[1] else f"{sites[0]} of {sites[1]} sites"
+
+
+def _notes(recipe, *, across_sites: bool) -> tuple[str, ...]:
+    """Return the recipe's notes, across sites without those of [baseline] and [personalise] in simulations."""
+    if across_sites:
+        from tff_re.sites.comparisons import federated_recipe
+
+        recipe = federated_recipe(recipe)
+    return recipe.notes
 
 
 def summary_of(out: Path) -> dict:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
@@ -170,6 +170,7 @@ def card(description: Mapping[str, Any], labels: Sequence[str], uses: Sequence[s
         "\n".join(f"- {_plain(key)}: {_plain(value)}" for key, value in facts.items()) + "\n",
         *(_section(key, details[key]) for key in ("data", "training", "privacy", "limits") if details.get(key)),
         _metrics(details.get("metrics"), details.get("exported_metrics"), precision),
+        *_comparisons(details.get("comparisons")),
         _forms(description.get("forms")),
         _precision(precision),
         *uses,
@@ -208,6 +209,28 @@ def _metrics(metrics: Any, exported: Any, precision: Mapping[str, Any] | None) -
     names = dict.fromkeys(name for column in columns for name in column)
     rows = [[*map(_plain, name), *(_plain(column.get(name, "")) for column in columns)] for name in names]
     return "## Metrics\n\n" + _table(["examples", "metric", *head], rows, 2)
+
+
+def _comparisons(comparisons: Any) -> Iterator[str]:
+    """What sites tell of their own models on their own test examples, a table for each kind of model."""
+    for compared in (comparisons or {}).values():
+        (first, second), measure = compared["models"], MEASURES.get(compared["measure"], compared["measure"])
+        rows = [[_plain(row["site"]), *_compared(row)] for row in compared["rows"]]
+        yield (
+            f"## {first.capitalize()} and {second} at the sites\n\n"
+            + _table(["site", f"{first}, {measure}", f"{second}, {measure}", "difference (95 %)", "verdict"], rows, 1)
+            + f"\nEach site compared both models on its own test examples. The difference is {second} minus {first}; "
+            "gain and loss: its interval is above or below zero. A site's policy says what it tells.\n"
+        )
+
+
+def _compared(row: Mapping[str, Any]) -> list[str]:
+    missing = "no answer" if row["disclosed"] == "no answer" else "not told"
+    numbers = [missing] * 3
+    if "difference" in row:
+        interval = "{difference:+.4f} ({low:+.4f} to {high:+.4f})".format(**row)
+        numbers = [_plain(row["before"]), _plain(row["after"]), interval]
+    return [*numbers, row.get("verdict", missing)]
 
 
 def _by_name(metrics: Mapping[str, Any]) -> dict[tuple[str, str], Any]:

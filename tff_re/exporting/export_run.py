@@ -29,7 +29,7 @@ from tff_re.runs.features.shares import sums_are_masked, sums_are_secure
 from tff_re.runs.finished import BuilderOf, may_be_written, open_run
 from tff_re.runs.folder import RunFolder, environment, permissions
 from tff_re.runs.randomness import FILE
-from tff_re.runs.reading import read_history
+from tff_re.runs.reading import read_history, read_summary
 from tff_re.runs.warm_start import stored
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.held_out import DEV, TEST
@@ -79,7 +79,8 @@ def export_run(
         private = guarantee_of(run.experiment, history, start)  # of all rounds: which is exported may depend on others
         how = {"private": private is not None, "started_from_run": start is not None}
         digests, statement = digests_for_export(run.experiment, training_digests, **how)
-        details = _details(run.experiment, history, run.round, run.weights, exported, private)
+        comparisons = _comparisons(run.folder)
+        details = _details(run.experiment, history, run.round, run.weights, exported, private, comparisons)
         details["privacy"].append(statement)
         details["chosen"] = "the last round" if run.choice is None else run.choice.statement
         with permissions(run.folder.usual_mask):  # an export is made to be given away
@@ -93,7 +94,7 @@ def export_run(
                 encoding=prepared.encoding,
                 details=_without_folders(details),
                 probes=prepared.samples("test"),
-                files=_files(recipe, run.folder) | _digests_file(digests),
+                files=_files(run.folder) | _digests_file(digests),
                 formats=formats,
                 quantise=quantise,
                 tflite=tflite,
@@ -111,6 +112,7 @@ def _details(
     weights: Any,
     exported: Experiment,
     private: Mapping[str, Any] | None,
+    comparisons: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """The `details` of `export_model`.
 
@@ -121,6 +123,7 @@ def _details(
       weights: these.
       exported: the experiment in the precision that the exported model computes in; may be the run's own.
       private: what the run guarantees, see `guarantee_of`.
+      comparisons: what sites tell of their own models, see summary.json; None: they were not asked.
     """
     recipe, prepared = experiment.recipe, experiment.prepared
     dataset = getattr(recipe.task.options, "dataset", None)
@@ -145,15 +148,20 @@ def _details(
         "privacy": _privacy(experiment, private),
         **({} if private is None else {"differential_privacy": private}),
         "limits": _limits(experiment, kind, dataset),
+        **({} if comparisons is None else {"comparisons": comparisons}),
     }
 
 
-def _files(recipe: Recipe, folder: RunFolder) -> dict[str, str]:
+def _comparisons(folder: RunFolder) -> Mapping[str, Any] | None:
+    return read_summary(folder).get("comparisons") if folder.sites.exists() and folder.summary.exists() else None
+
+
+def _files(folder: RunFolder) -> dict[str, str]:
     """Name -> content of the files next to the model: the recipe without folders, the versions of the training."""
     versions = (
         folder.environment.read_text("utf-8") if folder.environment.exists() else json.dumps(environment(), indent=2)
     )
-    table = _without_folders(tomllib.loads(recipe.to_toml()))
+    table = _without_folders(tomllib.loads(folder.recipe.read_text("utf-8")))
     note = "# As it was run, with the names of files and folders alone.\n"
     return {"recipe.toml": note + tomli_w.dumps(table), "environment.json": versions}
 

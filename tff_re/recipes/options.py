@@ -39,7 +39,8 @@ class BaselineOptions:
     The partition, seed, rounds and epochs are the same.
 
     Attributes:
-      kind: `local`: each client trains its own model in every round; `pooled`: one client has all training examples.
+      kind: `local`: each client trains its own model in every round; across sites each site does, in addition to the
+        federated run; `pooled`: one client has all training examples.
     """
 
     kind: Literal["local", "pooled"]

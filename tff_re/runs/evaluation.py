@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,6 +37,7 @@ class Evaluation:
       trivial: metrics of models that give all examples one class, see `trivial_metrics`; empty for pairs.
       by_client: client id -> the metrics of its own examples.
       sites: (sites that it is over, sites that hold examples of it), of clients at sites.
+      by_site: site -> `examples` and the metrics of its own examples, of sites that allow it.
     """
 
     metrics: dict[str, float]
@@ -45,6 +46,7 @@ class Evaluation:
     trivial: dict[str, dict[str, float]] = field(default_factory=dict)
     by_client: Mapping[str, Mapping[str, float]] = field(default_factory=dict, repr=False)
     sites: tuple[int, int] | None = None
+    by_site: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     per_class: tuple[np.ndarray, ...] | None = field(default=None, repr=False)
 
     def recorded(self, split: str) -> dict[str, float]:
@@ -138,6 +140,11 @@ class Evaluator:
         trivial = self._measures.trivial(total)
         confusion, classes = self._measures.confusion(total), self._measures.per_class(total)
         return Evaluation(metrics, confusion, clients, trivial, by_client=by_client, per_class=classes)
+
+
+def measured_at(measures: Any, results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """`Evaluation.by_site` of what sites counted."""
+    return {site: {"examples": float(r["examples"]), **measures.metrics(r)} for site, r in results.items()}
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ FILES = (
     *("recipe.toml", "environment.json", "partition.json", "labels.csv", "metrics.csv", "timings.csv"),
     "rounds.jsonl",  # of runs that are tracked as JSON
     *("clients.csv", "classes.csv", "confusion.csv"),  # of the last evaluation
-    *("sites.json", "took_part.csv"),  # of runs across sites
+    *("sites.json", "took_part.csv", "site_metrics.csv"),  # of runs across sites
     *STARTS,
     "client_states.csv",  # of algorithms whose client states are recorded
     "answers.csv",  # of runs in which clients may be lost

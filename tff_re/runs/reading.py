@@ -23,7 +23,7 @@ ANSWER_COLUMNS = ["round", "attempt", "client", "outcome"]
 STATE_COLUMNS = ["round", "client", "name"]
 """Of client_states.csv; its other columns are the classes."""
 
-_NAMES = ("client", "class", "split", "sites")
+_NAMES = ("client", "class", "split", "sites", "site")
 """Columns of text in the tables of `read_table`; all others are numbers."""
 
 _BY_CHECKPOINT = "train with --resume restores it from the checkpoint, or put it back"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 
@@ -61,7 +62,8 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
         summary["start"] = start.record
     if result.test is not None and result.test.sites is not None:
         answered, asked = result.test.sites
-        summary["sites"] = {"test": {"answered": answered, "of": asked}}
+        by_site = {"by_site": result.test.by_site} if result.test.by_site else {}
+        summary["sites"] = {"test": {"answered": answered, "of": asked, **by_site}}
     write_text(folder.summary, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
     if (counts := experiment.prepared.counts) is not None:  # else the examples are at sites
         parts = zip(counts.clients, counts.train.tolist(), counts.test.tolist(), strict=True)
@@ -145,10 +147,15 @@ def write_details(experiment: Experiment, folder: RunFolder, result: Result, his
         similarity_figure(folder.plots / "similarity.png", counts.train, counts.clients, labels, similarities)
     if isinstance(result.weights, Mapping):  # every client's own: there is no model of the run
         return
-    temporary = folder.path / ".model.part.keras"
+    write_keras(experiment, result.weights, folder.model)
+
+
+def write_keras(experiment: Experiment, weights, path: Path) -> None:
+    """Writes the model with these weights, whole or not at all."""
+    temporary = path.with_name(f".{path.stem}.part.keras")
     try:
-        save_keras(keras_model(experiment, result.weights), temporary)
-        temporary.replace(folder.model)
+        save_keras(keras_model(experiment, weights), temporary)
+        temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -18,7 +18,7 @@ from computations.aggregators import has_noise, with_noise_seed
 from computations.federated_algorithm import FederatedAlgorithm
 from tff_re.errors import Diverged, UserError
 from tff_re.runs.checkpoints import Records
-from tff_re.runs.evaluation import Evaluation, Evaluator, ServerEvaluation, ServerEvaluator, arranged
+from tff_re.runs.evaluation import Evaluation, Evaluator, ServerEvaluation, ServerEvaluator, arranged, measured_at
 from tff_re.runs.experiment import Experiment
 from tff_re.runs.features.attack import Attack
 from tff_re.runs.features.choice import choice_of
@@ -222,8 +222,9 @@ class Training:
         return self.of_sites(self.call(evaluator, weights))
 
     def of_sites(self, evaluation: Evaluation) -> Evaluation:
-        """The runtime's last evaluation, with the number of sites that answered."""
-        return replace(evaluation, sites=self.runtime.answered)
+        """The runtime's last evaluation, with the number of sites that answered and rows of those that allow it."""
+        by_site = measured_at(self.experiment.prepared.measures, self.runtime.own_results)
+        return replace(evaluation, sites=self.runtime.answered, by_site=by_site)
 
     def release(self, metrics: dict[str, float]) -> None:
         """Writes the rows of a round."""

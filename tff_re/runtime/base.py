@@ -9,7 +9,7 @@ import abc
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Self
@@ -157,6 +157,11 @@ class Runtime(abc.ABC):
         None if the clients are in this process.
         """
         return None
+
+    @property
+    def own_results(self) -> Mapping[str, Any]:
+        """Return the latest computation's results over single sites, by site, of the sites that allow it."""
+        return {}
 
     @property
     def alive(self) -> bool:

@@ -11,24 +11,33 @@ import string
 from tff_re.runtime.logs import FILE, NAME, NUMBER, SITES, TEXT, WHOLE, Event, Field
 
 FIELDS = {
+    "after": Field(NUMBER, "accuracy or F1 of the federated model, or of the fine-tuned one"),
     "answered": Field(WHOLE, "sites that answered"),
     "asked": Field(WHOLE, "sites that were asked"),
+    "before": Field(NUMBER, "accuracy or F1 of the site's own model, or of the federated one before fine-tuning"),
     "bytes_down": Field(WHOLE, "bytes of arrays to the clients or sites"),
     "bytes_up": Field(WHOLE, "bytes of arrays from the clients or sites"),
     "clients": Field(WHOLE, "number of clients"),
     "count": Field(WHOLE, "how many facts or words are sent"),
+    "data": Field(NAME, "the first eight characters of the data's digest"),
     "detail": Field(TEXT, "why a message was not answered"),
+    "disclosed": Field(NAME, "what the coordinator is told: `interval`, `direction` or `nothing`"),
     "error": Field(TEXT, "an error"),
     "file": Field(FILE, "the file's name; the text form has its path"),
+    "high": Field(NUMBER, "upper end of the difference's interval"),
     "left": Field(WHOLE, "words that no site sent"),
     "line": Field(TEXT, "a line for the operator"),
+    "low": Field(NUMBER, "lower end of the difference's interval"),
+    "measure": Field(NAME, "what is measured, such as `accuracy`"),
     "milliseconds": Field(NUMBER, "how long the answer took"),
     "outcome": Field(NAME, "`answered`, `refused`, `lost`, `failed` or `malformed`; of a computation, why it failed"),
     "question": Field(TEXT, "the message in words"),
     "kind": Field(NAME, "kind of the message, such as `stage`"),
+    "protection": Field(TEXT, "a least count, or ε"),
     "purpose": Field(NAME, "`train` or `evaluate`"),
     "quorum": Field(NUMBER, "fraction of a round's clients that is enough"),
     "reason": Field(TEXT, "why, in words"),
+    "recipe": Field(NAME, "the first eight characters of the recipe's digest"),
     "round": Field(WHOLE, "number of the round, from 1"),
     "rounds": Field(WHOLE, "number of rounds of the recipe"),
     "run": Field(NAME, "the first eight characters of the run's id"),
@@ -39,6 +48,8 @@ FIELDS = {
     "split": Field(NAME, "`train`, `dev` or `test`"),
     "stage": Field(WHOLE, "number of the stage in the round or the evaluation, from 0"),
     "total": Field(WHOLE, "how many words the site has"),
+    "verdict": Field(NAME, "`gain`, `loss` or `open`"),
+    "what": Field(NAME, "`alone` or `tuned`: the model that was trained alone, or the fine-tuned one, is compared"),
 }
 """Name -> kind and meaning. A field has one meaning in all events."""
 
@@ -61,7 +72,9 @@ RUN_BEGUN = _event(
 )
 RUN_RESUMED = _event("run.resumed", "resumed after round {round} of {rounds}", "A checkpoint was found.")
 RUN_RESUMED_AT_START = _event(
-    "run.resumed_at_start", "resumed; no round was finished, so training starts with round 1", "No checkpoint was found."
+    "run.resumed_at_start",
+    "resumed; no round was finished, so training starts with round 1",
+    "No checkpoint was found.",
 )
 RUN_NOTE = _event("run.note", "{line}", "A note on the recipe or its data.")
 RUN_WARNING = _event("run.warning", "{reason}", "The recipe is unlikely to do what it says.", logging.WARNING)
@@ -204,3 +217,14 @@ DATA_UNREADABLE = _event(
 )
 FACTS_SENT = _event("facts.sent", "run {run}: digests of {count} facts are shown", "Digests of facts leave the site.")
 WORDS_SENT = _event("words.sent", "run {run}: {count} of {total} words are shown", "Words leave the site.")
+SURVEY_ANSWERED = _event(
+    "survey.answered",
+    "survey of the data {data} by the recipe {recipe}: with {protection}",
+    "Protected counts leave the site.",
+)
+MODELS_COMPARED = _event(
+    "models.compared",
+    "run {run}: {what}: {measure} {before:.4f}, then {after:.4f}; interval of the difference {low:.4f} to {high:.4f}, "
+    "{verdict}; disclosed: {disclosed}",
+    "The site compared its own model with the federated one. Only what `disclosed` says leaves the site.",
+)

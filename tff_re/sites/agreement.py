@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Literal
 
 import attrs
 from attrs.validators import optional
@@ -52,6 +53,7 @@ class Agreement:
       facts: digest of what these facts are, which tells nobody without the sites' secret what they are.
       relations: that a pair in a document may have; None where the examples are no documents.
       document_form: the sizes of the largest documents, see `Task.largest`.
+      evaluation: site -> its allow.evaluation, of the sites where it is not `sums`.
     """
 
     run: str
@@ -66,6 +68,7 @@ class Agreement:
     facts: str
     relations: tuple[str, ...] | None
     document_form: tuple[int, ...] | None
+    evaluation: dict[str, Literal["own", "none"]]
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -82,15 +85,20 @@ class Agreement:
         return json.dumps(attrs.asdict(self), ensure_ascii=False)
 
     def for_site(self, site: str) -> Agreement:
-        """Return the agreement without the ids and sites of other sites' clients.
+        """Return the agreement without the ids, sites and policies of other sites.
 
-        Their sizes stay, because they enter the privacy accounting.
+        The clients' sizes stay, because they enter the privacy accounting.
         """
         clients = tuple(
             c if c.site == site else attrs.evolve(c, client_id=f"other {n}", site="")
             for n, c in enumerate(self.clients)
         )
-        return attrs.evolve(self, clients=clients)
+        evaluation = {name: allowed for name, allowed in self.evaluation.items() if name == site}
+        return attrs.evolve(self, clients=clients, evaluation=evaluation)
+
+    def sites_that_allow(self, evaluation: str) -> tuple[str, ...]:
+        """Return the sites with this allow.evaluation."""
+        return tuple(site for site in self.sites if self.evaluation.get(site, "sums") == evaluation)
 
     def paths(self, data_paths: DataPaths, *, at_site: bool) -> DataPaths:
         """Return a party's paths, with what was agreed upon in place of what its own texts would give."""

@@ -30,13 +30,14 @@ from tff_re.sites.messages import Lost, Malformed, Refused
 from tff_re.sites.noise_share import with_noise_share
 from tff_re.sites.program import Carried, Program, SiteStage, arrays_of, member, value_of
 from tff_re.sites.requests import TRAIN, Request
+from tff_re.sites.updates import keep_update, update_of
 
 
 class StageAnswers:
     """Answers the stages of all runs of a site."""
 
-    def __init__(self, decisions: Decisions, threads: int):
-        self._decisions, self._threads = decisions, threads
+    def __init__(self, decisions: Decisions, threads: int, keep_updates: int = 0):
+        self._decisions, self._threads, self._keep_updates = decisions, threads, keep_updates
         self._values = Values()
         self._pool = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="tff-re-client")
 
@@ -94,7 +95,15 @@ class StageAnswers:
             table = {"request": request.digest, "answer": len(answer), "clients": list(request.clients)}
             arrays = [*answer, *([] if last else program.carried_arrays(stage, after, len(arguments)))]
             run.store.write_stage_record(program.digest, request.round, stage.number, table, arrays)
+            self._keep_update(run, stage, request, answer)
         return answer
+
+    def _keep_update(self, run, stage: SiteStage, request: Request, answer: list[np.ndarray]) -> None:
+        """Store what left, if the site's file asks for it (see `updates`)."""
+        if self._keep_updates:
+            update = update_of(stage, answer, run.experiment.model.weights_type)
+            if update is not None:
+                keep_update(run.store, request.round, request.clients, update, self._keep_updates)
 
     def _before(self, run, program: Program, request: Request) -> Carried | None:
         """Return what earlier stages of the call stored, or None for the first stage."""

@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -38,6 +38,7 @@ class Call:
       split: of the clients' examples.
       asked: how many sites have clients of the call.
       took_part: the sites whose sums are in the result.
+      own_results: site -> the result over this site only, of the sites that are `separate`.
       not_counted: client -> what became of it, of those that are not in the result.
     """
 
@@ -54,6 +55,8 @@ class Call:
         first: int | None = None,
         least: int = 0,
         opening: Opening | None = None,
+        silent: Collection[str] = (),
+        separate: Collection[str] = (),
     ):
         """Prepare the call.
 
@@ -67,6 +70,8 @@ class Call:
           least: fewest clients' answers that a round needs, or it is repeated with other clients; 0: `Patience.quorum`
             decides.
           opening: opens the totals of masked sums; None: sums are not masked.
+          silent: sites that are not asked.
+          separate: sites whose own results are kept; there are none of masked sums.
         """
         self._sites, self._agreement, self._limits = sites, agreement, limits
         self._program, self._argument, self._purpose, self._round = program, argument, purpose, round_num
@@ -76,6 +81,8 @@ class Call:
         self._number_of = {client.client_id: number for number, client in enumerate(agreement.clients)}
         site_of = {client.client_id: client.site for client in agreement.clients}
         references = self._references()
+        self.asked = len({site_of[reference.client_id] for reference in references})
+        references = [reference for reference in references if site_of[reference.client_id] not in silent]
         self._ids = [reference.client_id for reference in references]
         (self.split,) = {reference.split for reference in references} or {"train"}
         self._clients_at: OrderedDict[str, list[int]] = OrderedDict()
@@ -83,7 +90,8 @@ class Call:
             numbers = [number for number, client in enumerate(self._ids) if site_of[client] == site]
             if numbers:
                 self._clients_at[site] = numbers
-        self.asked, self.took_part, self.not_counted = len(self._clients_at), [], {}
+        self.took_part, self.not_counted, self.own_results = [], {}, {}
+        self._separate, self._sums_by_site = separate, {}
 
     def run(self):
         """Run the call and return its result.
@@ -103,6 +111,7 @@ class Call:
                 result = self._attempt(taking_part)
                 self._note_who_counts(taking_part)
                 self.took_part = list(taking_part)
+                self._keep_own(taking_part)
                 return result
             except SitesFailed as failed:
                 lines = str(failed)
@@ -150,6 +159,18 @@ class Call:
 
         Raises SitesFailed.
         """
+        return self._computed(sites, lambda stage, scope: self._stage(stage, sites, scope))
+
+    def _keep_own(self, sites: OrderedDict[str, list[int]]) -> None:
+        """Compute the results over single sites from the sums that they sent."""
+        stages = self._program.stages
+        for site in (site for site in sites if site in self._separate):
+            sums = {id(stage): self._sums_by_site[index][site] for index, stage in enumerate(stages)}
+            alone = OrderedDict({site: sites[site]})
+            self.own_results[site] = self._computed(alone, lambda stage, scope, sums=sums: sums[id(stage)])
+
+    def _computed(self, sites: OrderedDict[str, list[int]], sums: Callable[[SiteStage, Scope], list[object]]):
+        """Return the result of the program, given each stage's sums over the sites."""
         server: dict[object, object] = {CANCELLATION: Cancellation()}
 
         def argument(step: Step):
@@ -161,7 +182,7 @@ class Call:
             there, states = {n for numbers in sites.values() for n in numbers}, self._part(self._state_path)
             return [np.int64(self._round) if n in there else states[n] for n in range(len(self._ids))]
 
-        self._program.run(server, argument, lambda stage, scope: self._stage(stage, sites, scope))
+        self._program.run(server, argument, sums)
         return self._program.result(result, self._program.result_type)
 
     def _stage(self, stage: SiteStage, sites: OrderedDict[str, list[int]], scope: Scope) -> list[object]:
@@ -190,6 +211,7 @@ class Call:
         if self._opening is not None:
             return self._opened(scope, stage, next(iter(questions.values())).attempt, asked, partials)
         sums = list(partials.values())
+        self._sums_by_site[index] = {site: partials[site] for site in partials if site in self._separate}
         return [merged(scope, aggregation, [s[n] for s in sums]) for n, aggregation in enumerate(stage.sums)]
 
     def _log_stage(self, index: int, questions: Mapping, answers: Mapping, seconds: float) -> None:

@@ -108,6 +108,10 @@ class SiteData:
             splits["test"] += [self._sample_of[i] for i in held.test]
         return {split: samples for split, samples in splits.items() if samples}
 
+    def test_documents(self, client: str) -> list[str]:
+        """Return the document of each of a client's test examples."""
+        return [self._sample_of[i].document_id for i in self.clients[client].test]
+
     @property
     def label_names(self) -> tuple[str, ...]:
         """Return the classes of the site's data."""

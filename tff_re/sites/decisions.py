@@ -4,8 +4,9 @@
     clients      clients.least_examples
     begin        allow.runs, the same data as when the run was begun
     words        vocabulary.least_clients, the other sites' keys
-    computation  allow.least_clients, allow.evaluation, the same computation as at the coordinator
-    stage        the form of a request, its order, allow.most_rounds, allow.most_bytes_up, the budgets of ε
+    computation  allow.least_clients, the same computation as at the coordinator
+    stage        the form of a request, its order, allow.evaluation, most_rounds, most_bytes_up, the budgets of ε
+    comparison   allow.comparison
     masks        allow.least_sites, the other sites' keys, one answer to an attempt, one total, all signatures
 
 A lying coordinator gains by asking twice: the difference of two answers shows what both sums hide. So the first request
@@ -177,15 +178,22 @@ class Decisions:
     def computation(self, programs: Mapping[str, Any], digests: Mapping[str, str]) -> None:
         """Check the computations of a run by purpose against their digests at the coordinator."""
         for purpose, digest in digests.items():
-            if purpose == EVALUATE and not self._allow.evaluation:
-                raise Refused(
-                    "it allows no evaluation; set evaluation.train_split = false and hold out no test examples"
-                )
             if programs[purpose].digest != digest:
                 raise Refused(
                     f"the recipe gives another computation here than at the coordinator ({purpose}); use the same "
                     f"versions of tff-re ({__version__} here) and of TensorFlow ({tf.__version__})"
                 )
+
+    def comparison(self, recipe: Recipe) -> str:
+        """Return what may be told of a comparison of the site's own model with the federated one.
+
+        With masked sums a site's own accuracy would tell the sums of the others. The noise of [privacy] is not in the
+        site's own model.
+        """
+        if recipe.privacy_unit is not None:
+            return "nothing"
+        allowed = self._allow.comparison
+        return "direction" if allowed == "interval" and sums_are_masked(recipe) else allowed
 
     # Masked sums
 
@@ -308,8 +316,8 @@ class Decisions:
         if request.purpose == TRAIN:
             possible: Collection[str] = ("train",)
         else:
-            if not self._allow.evaluation:
-                raise Refused("it allows no evaluation")
+            if self._allow.evaluation == "none":
+                raise Refused("it takes no part in evaluations (allow.evaluation)")
             of_train = recipe.evaluation.train_split and recipe.privacy_unit is None
             there = {"test": True, "train": of_train, "dev": recipe.has_choice}
             possible = [split for split, is_there in there.items() if is_there]

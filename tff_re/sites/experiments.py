@@ -22,6 +22,7 @@ from tff_re.runs.folder import RunFolder
 from tff_re.runs.setup import Setup, Simulation
 from tff_re.runtime import is_of_sites
 from tff_re.sites.agreement import read_agreement
+from tff_re.sites.comparisons import Comparisons, compared_models, federated_recipe, require_comparable
 from tff_re.sites.prepared import SitesPrepared, coordinated
 from tff_re.tasks.data_paths import DataPaths
 
@@ -75,9 +76,11 @@ class SitesBuilder(ExperimentBuilder):
         Raises UserError for anything that needs all clients' numbers in one place.
         """
         require_possible_at_sites(recipe)
+        federated = federated_recipe(recipe)
         # What the round is chosen on is the coordinator's to know; the dev examples are kept out already.
-        experiment = super().build(dataclasses.replace(recipe, choice=self._choice(recipe)), trains=trains)
-        experiment = dataclasses.replace(experiment, recipe=recipe)
+        experiment = super().build(dataclasses.replace(federated, choice=self._choice(recipe)), trains=trains)
+        require_comparable(recipe, experiment)
+        experiment = dataclasses.replace(experiment, recipe=federated)
         summed = functools.cache(lambda: summed_evaluation(experiment.model))
         key = ("summed evaluation", recipe.model, sizes_of(self._data))
         return dataclasses.replace(experiment, _evaluation=self._computations.setdefault(key, summed))
@@ -95,6 +98,8 @@ class CoordinatorBuilder(SitesBuilder):
     def build(self, recipe: Recipe, *, trains: bool = True) -> Experiment:
         """Like `SitesBuilder.build`."""
         experiment = super().build(recipe, trains=trains)
+        if compared_models(recipe):
+            experiment = dataclasses.replace(experiment, features=(*experiment.features, Comparisons(recipe)))
         algorithm = experiment.algorithm
         if algorithm.client_work.initial_client_state is None:
             return experiment

@@ -136,7 +136,12 @@ class AllowOptions:
     least_clients: a sum of a training stage is over at least so many of the site's clients.
     least_sites: sums leave this site masked only ([aggregation] secure = "masks"), and it opens totals over at least so
       many sites; not set: recipes without masks are answered, too, and totals are opened over at least 2.
-    evaluation: whether sums of an evaluation (counts and losses) are answered.
+    evaluation: `sums`: counts and losses of an evaluation enter the total over the sites only; `own`: the coordinator's
+      files also have a row of this site; `none`: this site takes no part in evaluations.
+    comparison: what the coordinator is told if the recipe has [baseline] or [personalise]: `interval`: the accuracy or
+      F1 of both models on this site's test examples, their difference with its interval, and the verdict;
+      `direction`: the verdict only (gain, loss, open); `nothing`. With masked sums at most the direction is told, with
+      [privacy] nothing.
     survey: what a survey may tell (`SurveyOptions`); false: none is answered. Not set: {least_count = 5}, unless
       privacy = "example" or least_sites is set, with which nothing leaves this site without noise or a mask.
     """
@@ -150,7 +155,8 @@ class AllowOptions:
     most_bytes_up: int = attrs.field(default=10**12, validator=ge(1))
     least_clients: int = attrs.field(default=1, validator=ge(1))
     least_sites: int | None = attrs.field(default=None, validator=optional(ge(2)))
-    evaluation: bool = True
+    evaluation: Literal["sums", "own", "none"] = "sums"
+    comparison: Literal["interval", "direction", "nothing"] = "nothing"
     survey: bool | SurveyOptions | None = None
 
     def __attrs_post_init__(self):
@@ -193,6 +199,8 @@ class SiteOptions:
     key: the file of the key that this site signs with; `site SITE.TOML --key` makes it.
     set: further keys of recipes, such as "task.tokenizer", to this site's values.
     threads: clients that are computed side by side.
+    keep_updates: of this number of the newest rounds of a run, the sums of updates that left are kept in `state`, for
+      `audit SITE.TOML`; 0: of none.
     """
 
     name: str = attrs.field(validator=matches_re(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"))
@@ -207,6 +215,7 @@ class SiteOptions:
     socket: str = "site.sock"
     state: str = "state"
     threads: int = attrs.field(default=1, validator=ge(1))
+    keep_updates: int = attrs.field(default=0, validator=ge(0))
 
     def __attrs_post_init__(self):
         possible = [key for key in LOCAL_KEYS if key not in _COORDINATORS]

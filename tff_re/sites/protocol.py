@@ -13,6 +13,8 @@ arrays become bytes is `tff_re.sites.messages`.
     masked   the same, and the sites         -> the sums, masked
     roster   the sites that answered         -> a signature of these
     open     their signatures                -> keys of masks
+    alone    -                               -> rounds that the site has trained alone
+    compare  the federated weights           -> what the site's policy lets it tell
     finish   -                               -> -
     ping     -                               -> -
     survey   the recipe                      -> protected counts of the data (`tff_re.sites.survey_messages`)
@@ -28,6 +30,7 @@ import attrs
 import numpy as np
 from attrs.validators import and_, optional
 
+from tff_re.sites.comparison_messages import Alone, Compare
 from tff_re.sites.fields import (
     ATTEMPT,
     DIGEST_BYTES,
@@ -77,6 +80,7 @@ class HelloAnswer(Answer):
       relations: that a pair in a document may have; None where the samples are no documents.
       document_form: sizes of the largest document, see `Task.largest`; None as for `relations`.
       share: (number, parts), see `ClientsOptions.share`; None: the clients are the site's own.
+      evaluation: see `AllowOptions.evaluation`.
     """
 
     version: str = attrs.field(validator=NAME)
@@ -89,6 +93,7 @@ class HelloAnswer(Answer):
     relations: tuple[str, ...] | None = attrs.field(validator=optional(NAMES))
     document_form: tuple[int, int, int, int, int] | None = attrs.field(validator=optional(each(number(0, MAX_SIZE))))
     share: tuple[int, int] | None = attrs.field(default=None, validator=optional(each(number(1, MAX_CLIENTS))))
+    evaluation: Literal["sums", "own", "none"]
 
     @clients.validator
     def _check_clients(self, attribute, clients):
@@ -377,7 +382,22 @@ class Ping(Question):
 
 QUESTIONS = {
     question.kind: question
-    for question in (Hello, Words, Reveal, Facts, Agree, Stage, Masked, Roster, Open, Finish, Ping, Survey)
+    for question in (
+        Hello,
+        Words,
+        Reveal,
+        Facts,
+        Agree,
+        Stage,
+        Masked,
+        Roster,
+        Open,
+        Alone,
+        Compare,
+        Finish,
+        Ping,
+        Survey,
+    )
 }
 
 

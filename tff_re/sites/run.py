@@ -12,6 +12,7 @@ from typing import Any
 from datasets.files import csv_text
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
+from tff_re.runs.evaluation import measured_at
 from tff_re.runs.experiment import Experiment
 from tff_re.runs.finished import FinishedRun, open_run
 from tff_re.runs.folder import RunFolder, write_text
@@ -35,7 +36,7 @@ _log = logging.getLogger("tff_re.sites")
 class AcrossSites(Setup):
     """Data at sites, which compute for their clients.
 
-    The run also writes sites.json and took_part.csv.
+    The run also writes sites.json, took_part.csv and, of sites that allow it, site_metrics.csv.
 
     Args:
       engine: reaches the sites; their sums are added in its order.
@@ -71,10 +72,11 @@ class AcrossSites(Setup):
         self._agreement, numbers, experiment = agree(runtime.sites, recipe, data_paths, run, start)
         if self._known is not None and self._agreement != self._known:
             raise UserError(
-                f"{folder.path}: the sites' clients, classes or words are not those that the run was begun with; bring "
-                "the sites' data back, or train into another --out"
+                f"{folder.path}: the sites' clients, classes, words or allow.evaluation are not those that the run was "
+                "begun with; bring the sites' data and site.toml back, or train into another --out"
             )
         runtime.take(self._agreement, numbers, experiment)
+        self._measures = experiment.prepared.measures
         return experiment
 
     def open(self, folder, stack):
@@ -85,6 +87,13 @@ class AcrossSites(Setup):
         """See `Setup`."""
         table = read_table(folder.took_part, "round", "sites")
         self._rounds = {int(row["round"]): row["sites"].split() for row in table}
+        self._rows = {(int(row["round"]), row["split"], row["site"]): row for row in read_table(folder.site_metrics)}
+        hidden = set(self._agreement.sites_that_allow("own")) - {*self._runtime.sites_with_rows}
+        if hidden:
+            self._runtime.sites.say(
+                f"no rows of single sites are written ({', '.join(sorted(hidden))}): sums are masked, and a row would "
+                "tell the sums of the other sites"
+            )
         write_text(folder.sites, self._agreement.to_json() + "\n")
         patience, clients = self._runtime.sites.patience, len(self._agreement.clients)
         said = {"clients": clients, "quorum": patience.quorum, "seconds": patience.stage_seconds}
@@ -92,9 +101,22 @@ class AcrossSites(Setup):
 
     def after_round(self, folder, report):
         """See `Setup`."""
+        self._write_rows(folder, report.round)
         self._rounds[report.round] = self._runtime.took_part.get(report.round, [])
         rows = [[number, " ".join(sites)] for number, sites in sorted(self._rounds.items()) if number <= report.round]
         write_text(folder.took_part, csv_text([["round", "sites"], *rows]))
+
+    def _write_rows(self, folder: RunFolder, round_num: int) -> None:
+        """Write site_metrics.csv up to a round, without a row of a site that does not allow it."""
+        for (number, split), results in self._runtime.evaluations.items():
+            for site, measured in measured_at(self._measures, results).items():
+                self._rows[number, split, site] = measured
+        self._runtime.evaluations.clear()
+        self._rows = {key: row for key, row in self._rows.items() if key[0] <= round_num}
+        if self._rows:
+            names = ["examples", *self._measures.names]
+            rows = [[*key, *(row[name] for name in names)] for key, row in sorted(self._rows.items())]
+            write_text(folder.site_metrics, csv_text([["round", "split", "site", *names], *rows]))
 
     def finish(self):
         """See `Setup`."""

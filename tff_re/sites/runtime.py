@@ -56,8 +56,9 @@ class SitesRuntime(Runtime):
         """
         super().__init__(log_path)
         self.sites = Sites(engine, patience or Patience(), on_line=on_line)
-        self._answered = 0, 0
+        self._answered, self._own_results = (0, 0), {}
         self._evaluated: dict[str, int] = {}
+        self.evaluations: dict[tuple[int, str], dict[str, object]] = {}
         self.took_part: dict[int, list[str]] = {}
         self.not_counted: dict[str, str] = {}
         self.limits: Limits | None = None
@@ -130,6 +131,24 @@ class SitesRuntime(Runtime):
         """See `Runtime.answered`."""
         return self._answered
 
+    @property
+    def run(self) -> str:
+        """Return the run's id."""
+        return self._agreement.run
+
+    @property
+    def own_results(self):
+        """See `Runtime.own_results`."""
+        return self._own_results
+
+    @property
+    def sites_with_rows(self) -> tuple[str, ...]:
+        """Return the sites whose own evaluations are kept.
+
+        There are none with masked sums: a site's sums would tell those of the others.
+        """
+        return () if self._opening is not None else self._agreement.sites_that_allow("own")
+
     def finish(self) -> None:
         """End the run, so that sites delete what they stored for it."""
         lost = self.sites.still_lost(self._agreement.sites, self._agreement.run)
@@ -172,6 +191,8 @@ class SitesRuntime(Runtime):
         trains = purpose == TRAIN
         ways = {"first": self._first, "least": self._least} if trains else {}
         ways |= {"purpose": purpose, "round_num": self._round, "opening": self._opening}
+        if not trains:
+            ways |= {"silent": self._agreement.sites_that_allow("none"), "separate": self.sites_with_rows}
         call = Call(self.sites, self._agreement, self.limits, program, argument, **ways)
         try:
             result = call.run()
@@ -181,7 +202,10 @@ class SitesRuntime(Runtime):
         answered = len(call.took_part)
         if trains:
             self.took_part[self._round] = call.took_part
-        elif self._evaluated.get(call.split, call.asked) != answered:
+        else:
+            self.evaluations[self._round, call.split] = call.own_results
+        self._own_results = call.own_results
+        if not trains and self._evaluated.get(call.split, call.asked) != answered:
             self._evaluated[call.split] = answered
             self.sites.say(EVALUATION_CHANGED, split=call.split, answered=answered, asked=call.asked)
         self._answered = answered, call.asked

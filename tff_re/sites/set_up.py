@@ -12,6 +12,7 @@ import numpy as np
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
 from tff_re.runs.experiment import Experiment
+from tff_re.runs.features.aggregation import sums_are_masked
 from tff_re.runs.warm_start import WarmStart
 from tff_re.sites import protocol
 from tff_re.sites.agreement import Agreement, Client
@@ -104,9 +105,25 @@ def _agree(
         facts=hashlib.sha256(facts).hexdigest(),
         relations=relations,
         document_form=document_form,
+        evaluation={site: answer.evaluation for site, answer in said.items() if answer.evaluation != "sums"},
     )
+    _require_evaluation(agreement, recipe)
     agreed = AgreedEncoding.of(task, recipe.seed, agreement.paths(data_paths, at_site=False))
     return attrs.evolve(agreement, encoding=agreed.digest, vectors_width=agreed.vectors_width), numbers
+
+
+def _require_evaluation(agreement: Agreement, recipe: Recipe) -> None:
+    """Raise UserError if too few sites let the examples of a split be evaluated."""
+    masked, silent = sums_are_masked(recipe), agreement.sites_that_allow("none")
+    for split in ("test", "dev", *(("train",) if recipe.evaluation.train_split else ())):
+        holding = {client.site for client in agreement.clients if getattr(client, split)}
+        if holding.intersection(silent) and len(holding.difference(silent)) < (2 if masked else 1):
+            few = "fewer than two of the sites with masked sums" if masked else "none of the sites"
+            remedy = "set evaluation.train_split = false" if split == "train" else "hold none out"
+            raise UserError(
+                f"{few} that hold {split} examples take part in evaluations (allow.evaluation = 'none' at "
+                f"{', '.join(silent)}); {remedy}, or ask a site to allow 'sums'"
+            )
 
 
 def _classes_of(start: WarmStart, labels: tuple[str, ...]) -> tuple[str, ...]:

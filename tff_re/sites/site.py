@@ -33,8 +33,9 @@ from tff_re.sites.log_lines import facts_of, outcome_of
 from tff_re.sites.masking import SiteMasks
 from tff_re.sites.masks import NotMaskable
 from tff_re.sites.messages import Lost, Malformed, Refused
+from tff_re.sites.own_models import OwnModels
 from tff_re.sites.policy import Site, recipe_digest
-from tff_re.sites.prepared import AgreedEncoding, prepared
+from tff_re.sites.prepared import AgreedEncoding, SitesPrepared, prepared
 from tff_re.sites.program import Program
 from tff_re.sites.requests import EVALUATE, TRAIN
 from tff_re.sites.store import RunStore
@@ -58,6 +59,8 @@ class _Run:
     agreement: Agreement | None = None
     examples: dict = field(default_factory=dict)
     experiment: Experiment | None = None
+    prepared: SitesPrepared | None = None
+    alone: Experiment | None = None
 
     @cached_property
     def programs(self) -> dict[str, Program]:
@@ -78,8 +81,9 @@ class SiteService:
         self._decisions = Decisions(site)
         for line in self._decisions.ledger.lines():
             events.SITE_LEDGER.log(_log, line=line)
-        self._stages = StageAnswers(self._decisions, self._options.threads)
+        self._stages = StageAnswers(self._decisions, self._options.threads, self._options.keep_updates)
         self._masks = SiteMasks(site, self._decisions)
+        self._own_models = OwnModels(site, self._decisions)
         self._kinds = {
             "hello": self._hello,
             "words": self._words,
@@ -90,6 +94,8 @@ class SiteService:
             "masked": self._masked,
             "roster": self._roster,
             "open": self._open,
+            "alone": lambda question: self._own_models.alone(self._run(question.run), question),
+            "compare": lambda question: self._own_models.compare(self._run(question.run), question),
             "finish": self._finish,
             "survey": Surveys(site, self._decisions).answer,
             "ping": lambda question: protocol.PingAnswer(site=self._options.name),
@@ -98,6 +104,13 @@ class SiteService:
     def close(self) -> None:
         """Cancel the running computation."""
         self._stages.close()
+
+    def known_run(self, name: str) -> _Run:
+        """Return a run that this site agreed to, with its data and computations.
+
+        Raises Refused or Lost.
+        """
+        return self._run(name)
 
     def answer(self, message: bytes) -> bytes:
         """Return the answer to a message.
@@ -179,6 +192,7 @@ class SiteService:
                 relations=data.relations,
                 document_form=data.document_form,
                 share=data.share,
+                evaluation=self._options.allow.evaluation,
             )
         except ValueError as error:
             raise Refused(f"its data cannot be used across sites: {error}") from None

@@ -22,6 +22,7 @@ from datasets.errors import DataError
 from datasets.files import replace_file, sha256_of
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
+from tff_re.runtime.events import DATA_UNREADABLE, SURVEY_ANSWERED
 from tff_re.sites.check import ReadData, read_data
 from tff_re.sites.decisions import Decisions
 from tff_re.sites.ledger import training_data
@@ -76,7 +77,7 @@ class Surveys:
             self._store(path, _Stored(question.epsilon or 0.0, tuple(made)))
             tables = tuple(made)
             what = f"ε = {question.epsilon:g}" if least is None else f"a least count of {least}"
-            _log.info("survey of the data %s by the recipe %s: with %s", data[:8], recipe_digest(recipe)[:8], what)
+            SURVEY_ANSWERED.log(_log, data=data[:8], recipe=recipe_digest(recipe)[:8], protection=what)
         secret, words = self._site.secret(), None
         if secret is not None and least is not None and options.vocabulary and read.own_words is not None:
             words = digests(secret, question.run, "word", counts.frequent_words(least))
@@ -147,7 +148,7 @@ class Surveys:
         try:
             read = read_data(self._site, recipe)
         except (UserError, DataError) as error:
-            _log.warning("the data cannot be read: %s", error)
+            DATA_UNREADABLE.log(_log, error=error)
             raise Refused("its data cannot be read for this recipe; see the site's log") from None
         if least is None:
             read.data.count_all_clients()

@@ -51,8 +51,13 @@ class Baseline(Feature):
     def refuse(self, *, at_sites):
         """Raises UserError for tables that go with no [baseline]."""
         recipe = self.recipe
-        if at_sites:
-            raise UserError(f"{recipe.source}: [baseline] is not yet supported across sites; leave it out")
+        if at_sites:  # each site trains alone in addition to the federated run
+            if not self._is_local:
+                raise UserError(
+                    f"{recipe.source}: baseline.kind = 'pooled' is not for runs across sites, where nobody has all "
+                    "examples; set it to 'local', or leave [baseline] out"
+                )
+            return
         for table in ("privacy", "aggregation", "client_model", "server_optimizer", "attack", "failures"):
             if getattr(recipe, table) is not None:
                 raise UserError(

@@ -60,8 +60,10 @@ class Personalise(Feature):
 
     def refuse(self, *, at_sites):
         """See `Feature`."""
-        if at_sites:
-            raise UserError(f"{self.recipe.source}: [personalise] is not yet supported across sites; leave it out")
+        if at_sites and self.options.local_head:
+            raise UserError(
+                f"{self.recipe.source}: 'personalise.local_head' is not for runs across sites; set it to false"
+            )
 
     def prepare(self, setting):
         """See `Feature`."""

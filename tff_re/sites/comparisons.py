@@ -1,0 +1,137 @@
+"""[baseline] and [personalise] across sites: the coordinator's part.
+
+After a federated run each site trains alone, or fine-tunes the federated model, and compares both models on its own
+test examples. The models stay at the sites; what a site tells of its comparison is in its `allow.comparison`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from computations.algorithms.own_models import require_plain
+from computations.errors import CompositionError
+from tff_re.errors import UserError
+from tff_re.recipes.reading import Recipe
+from tff_re.runs.experiment import Experiment
+from tff_re.runs.features.base import Feature
+from tff_re.runs.features.baseline import require_tests_at_clients
+from tff_re.runs.features.personalise import fine_tuning_settings
+from tff_re.runtime.errors import RuntimeProblem
+from tff_re.sites.asking import Sites
+from tff_re.sites.comparison_messages import NUMBERS, Alone, Compare, CompareAnswer
+from tff_re.sites.program import arrays_of
+
+MODELS = {"alone": ("alone", "federated"), "tuned": ("federated", "fine-tuned")}
+"""What is compared -> names of the two models; the difference is the second minus the first."""
+
+_TABLES = {"alone": "baseline", "tuned": "personalise"}
+"""What is compared -> the table of a recipe that asks for it."""
+
+
+def compared_models(recipe: Recipe) -> tuple[str, ...]:
+    """Return what a recipe lets sites compare, of `MODELS`."""
+    return tuple(what for what, table in _TABLES.items() if getattr(recipe, table) is not None)
+
+
+def federated_recipe(recipe: Recipe) -> Recipe:
+    """Return the recipe of the federated part of a run across sites."""
+    return dataclasses.replace(recipe, baseline=None, personalise=None)
+
+
+def require_comparable(recipe: Recipe, experiment: Experiment) -> None:
+    """Raise UserError if sites could not train alone, or fine-tune, or measure it.
+
+    `experiment`: the federated one.
+    """
+    for what in compared_models(recipe):
+        table = f"[{_TABLES[what]}]"
+        require_tests_at_clients(recipe, experiment.prepared, table)
+        if recipe.client_model is not None:
+            raise UserError(f"{recipe.source}: {table} does not go with [client_model]; leave one of the two out")
+    if recipe.baseline is not None:
+        try:
+            require_plain(experiment.algorithm.client_work, "[baseline] across sites")
+        except CompositionError as error:
+            raise UserError(f"{recipe.source}: {error}") from None
+        if getattr(experiment.prepared.inputs, "vectors", None) is not None:
+            raise UserError(
+                f"{recipe.source}: [baseline] across sites: only the coordinator has the word vectors, with which a "
+                "site alone would begin; leave [baseline] or task.vectors_path and task.vectors_corpus out"
+            )
+    if recipe.personalise is not None:
+        fine_tuning_settings(recipe, experiment.model)
+
+
+class Comparisons(Feature):
+    """What sites tell of their comparisons after a run."""
+
+    table = "task"
+
+    def __init__(self, recipe: Recipe):
+        super().__init__(recipe)
+        self._summary: dict[str, Any] = {}
+
+    def finish(self, training, result):
+        """See `Feature`."""
+        sites, run, names = training.runtime.sites, training.runtime.run, training.experiment.prepared.sites
+        measure = training.experiment.prepared.measures.quality
+        for what in compared_models(self.recipe):
+            rows = compare_at_sites(sites, run, names, what, tuple(arrays_of(result.weights)))
+            self._summary[what] = {"measure": measure, "models": MODELS[what], "rows": rows}
+            for row in rows:
+                sites.say(comparison_line(what, measure, row))
+        return result
+
+    def summary(self, result):
+        """See `Feature`."""
+        return {"comparisons": self._summary} if self._summary else {}
+
+
+def compare_at_sites(sites: Sites, run: str, names: Sequence[str], what: str, weights: tuple) -> list[dict[str, Any]]:
+    """Return a row for each site: `site`, `disclosed`, and what it tells of `NUMBERS` and `verdict`.
+
+    A site that does not answer, or refuses, has the row `no answer`.
+    """
+    failed: dict[str, Any] = dict(sites.still_lost(names, run))
+    if what == "alone":
+        failed |= _train_alone(sites, run, [site for site in names if site not in failed])
+    question = Compare(run=run, what=what, arrays=weights)
+    answers: Mapping[str, Any] = sites.ask_all({site: question for site in names if site not in failed})
+    failed |= {site: answer for site, answer in answers.items() if isinstance(answer, RuntimeProblem)}
+    for reason in failed.values():
+        sites.say(f"{reason}; its comparison is missing")
+    return [_row(site, answers.get(site)) for site in names]
+
+
+def _train_alone(sites: Sites, run: str, names: Sequence[str]) -> dict[str, RuntimeProblem]:
+    """Ask sites to train alone until all have finished, and return the errors of those that do not."""
+    failed: dict[str, RuntimeProblem] = {}
+    waiting = list(names)
+    while waiting:
+        answers = sites.ask_all({site: Alone(run=run) for site in waiting})
+        failed |= {site: answer for site, answer in answers.items() if isinstance(answer, RuntimeProblem)}
+        waiting = [site for site in waiting if site not in failed and not answers[site].finished]
+        if waiting:
+            rounds = ", ".join(f"{site} {answers[site].rounds}" for site in waiting)
+            sites.say(f"sites train alone; rounds so far: {rounds}")
+    return failed
+
+
+def _row(site: str, answer: CompareAnswer | RuntimeProblem | None) -> dict[str, Any]:
+    if not isinstance(answer, CompareAnswer):
+        return {"site": site, "disclosed": "no answer"}
+    verdict = {} if answer.verdict is None else {"verdict": answer.verdict}
+    numbers = {} if answer.numbers is None else dict(zip(NUMBERS, answer.numbers.tolist(), strict=True))
+    return {"site": site, "disclosed": answer.disclosed, **verdict, **numbers}
+
+
+def comparison_line(what: str, measure: str, row: Mapping[str, Any]) -> str:
+    """Return a line for the user."""
+    first, second = MODELS[what]
+    line = f"site {row['site']}: {second} against {first}: "
+    if "difference" in row:
+        line += "{before:.4f} to {after:.4f}, {difference:+.4f} ({low:+.4f} to {high:+.4f}) ".format(**row)
+        return f"{line}{measure}: {row['verdict']}"
+    return line + row.get("verdict", "not told" if row["disclosed"] == "nothing" else "no answer")
