@@ -12,7 +12,7 @@ import numpy as np
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
 from tff_re.runs.experiment import Experiment
-from tff_re.runs.features.aggregation import sums_are_masked
+from tff_re.runs.features.shares import sums_are_masked
 from tff_re.runs.warm_start import WarmStart
 from tff_re.sites import protocol
 from tff_re.sites.agreement import Agreement, Client
