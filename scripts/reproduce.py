@@ -256,7 +256,7 @@ def run_first(planned: Plan, data: Path | None, runtime: str) -> None:
         recipe = entry.recipe_for(seed, as_overrides(tuning.settings[entry.name][0]))
         folder = sweep_folder(planned.out, entry.name, 0, seed)
     if not RunFolder(folder).summary.exists():
-        api.train(recipe, folder, data=data, resume=folder.exists(), runtime=runtime)
+        api.train(recipe, folder, data=data, resume=RunFolder(folder).recipe.exists(), runtime=runtime)
 
 
 def over_folds(planned: Plan) -> list[str]:
