@@ -177,7 +177,7 @@ def reduced(
 
 
 def one_setting(table: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A suite's search with one setting, which loads faster; None if it has no search."""
+    """A suite's search with one setting, which loads faster, or None if it has no search."""
     sweep = table.get("sweep")
     if sweep is None:
         return None
@@ -260,7 +260,7 @@ def run_first(planned: Plan, data: Path | None, runtime: str) -> None:
 
 
 def over_folds(planned: Plan) -> list[str]:
-    """The means over the folds of a suite whose tables are folds, a line for each row; [] for other suites.
+    """The means over the folds of a suite whose tables are folds, a line for each row, or [] for other suites.
 
     They are those of the suite's first metric, in percent, over all folds and seeds.
     """

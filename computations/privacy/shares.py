@@ -32,7 +32,7 @@ SLACK = 2.0**-19
 floating point, a quarter that a sum of discrete Gaussians is only nearly one."""
 
 TAIL = 12
-"""Standard deviations of the noise for which the modulus has room. A number is beyond once in 10^32; then it wraps
+"""Standard deviations of the noise for which the modulus has room. A number is beyond once in 10^32, and then it wraps
 around, which costs accuracy and no privacy."""
 
 

@@ -99,12 +99,11 @@ def test_outcomes_are_those_read_from_the_folder(done):
             assert ours == outcome
 
 
-def plain_suite(folder):
-    write_recipe(folder / "tiny.toml", training={"rounds": 2, "clients_per_round": 2})
-    entries = [
-        {"name": name, "algorithm": {"name": name, "local_epochs": 1}} for name in ("fedavg", "fedavgs", "fedpa")
-    ]
-    table = {"title": "Tiny", "recipe": str(folder / "tiny.toml"), "seeds": [0, 1], "entry": entries}
+def plain_suite(folder, names=("fedavg", "fedavgs", "fedpa"), seeds=(0, 1), rounds=2):
+    training, every = {"rounds": rounds, "clients_per_round": 2}, max(1, rounds // 4)
+    write_recipe(folder / "tiny.toml", training=training, evaluation={"every": every})
+    entries = [{"name": name, "algorithm": {"name": name, "local_epochs": 1}} for name in names]
+    table = {"title": "Tiny", "recipe": str(folder / "tiny.toml"), "seeds": list(seeds), "entry": entries}
     (folder / "suite.toml").write_text(tomli_w.dumps(table), "utf-8")
     return folder / "suite.toml"
 

@@ -250,7 +250,7 @@ def test_the_file(tmp_path):
 
 
 def test_older_files_are_read(tmp_path):
-    """Of runs, `counts` of documents; of comparisons, these by (group, entry, seed)."""
+    """`counts` of documents in a run's file, and in a comparison's file by (group, entry, seed)."""
     counted = np.array([[1, 2, 3], [0, 1, 1]])
     np.savez_compressed(tmp_path / "run.npz", counts=counted)
     of_run = read_test_units(tmp_path / "run.npz")

@@ -77,7 +77,7 @@ class Heard(Watcher):
 
 @pytest.fixture
 def started(monkeypatch):
-    """Starts stub workers; ends them with the test."""
+    """Starts stub workers, and ends them with the test."""
     monkeypatch.setattr(parallel, "_PROGRAM", "from tests.comparison.stub_worker import main; main()")
     monkeypatch.setattr(parallel, "GRACE", 0.5)
     with contextlib.ExitStack() as stack:

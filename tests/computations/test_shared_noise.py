@@ -53,7 +53,7 @@ def expected_integers(update, shares):
 
 
 def test_across_sites_the_server_divides_the_total_and_adds_nothing():
-    """Clients count alike; one of weight zero sends zeros, also if its update is not finite."""
+    """Clients count alike, and one of weight zero sends zeros even if its update is not finite."""
     lost = [np.full(shape, np.nan, np.float32) for shape in SHAPES]
     sent, weights, shares = [*updates(3, 0.2), *updates(1, 5.0), lost], [3, 200, 1, 1, 0], shares_of()
     output = aggregate(sent, weights, at_sites=True)

@@ -43,10 +43,10 @@ def _require_partition(context, parameter, value: Path | None) -> Path | None:
     return value
 
 
-def _choose_log(form: str | None) -> None:
-    """Set the form for this process and those that it starts."""
-    if form is not None:
-        os.environ[VARIABLE] = form
+def _choose_log(log_format: str | None) -> None:
+    """Set the format of logs for this process and those that it starts."""
+    if log_format is not None:
+        os.environ[VARIABLE] = log_format
 
 
 class _RuntimeName(click.ParamType):

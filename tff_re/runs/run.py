@@ -44,14 +44,14 @@ class _LogFile(logging.FileHandler):
 
 
 @contextlib.contextmanager
-def logging_to(path: Path, form: str) -> Iterator[None]:
+def logging_to(path: Path, log_format: str) -> Iterator[None]:
     """Appends the log of this project's modules to a file, and only there: libraries that TensorFlow imports add a
     handler to the root logger, which prints.
 
-    `form` is one of `tff_re.runtime.logs.FORMS`.
+    `log_format` is one of `tff_re.runtime.logs.FORMS`.
     """
     handler = _LogFile(path, encoding="utf-8", delay=True)
-    handler.setFormatter(formatter(form))
+    handler.setFormatter(formatter(log_format))
     _log.addHandler(handler)
     level, propagate = _log.level, _log.propagate
     _log.setLevel(logging.INFO)
@@ -139,7 +139,7 @@ def run_in(
     Raises:
       UserError, DataError: the recipe cannot run, the data are missing or malformed, or the folder is in use.
     """
-    folder, form = RunFolder(out), log_form()
+    folder, log_format = RunFolder(out), log_form()
     if start is None and resume:
         start = stored(folder)
     _require_temporary_folder()
@@ -154,7 +154,7 @@ def run_in(
             ids, _ = arranged(experiment, "train")
             require_budget(experiment, folder, participation(experiment, seed, ids).asked)
         folder.begin(text, resume=resume, start=None if start is None else start.files())
-        with folder.locked(), logging_to(folder.log, form), contextlib.ExitStack() as stack:
+        with folder.locked(), logging_to(folder.log, log_format), contextlib.ExitStack() as stack:
             runtime = setup.open(folder, stack)
             _keep_partition(experiment, folder)
             _say(experiment, start, latest_round(folder) if resume else None, on_line)

@@ -28,8 +28,7 @@ from tff_re.runs.features.personalise import Personalised
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.randomness import client_seed, entropy, noise_seed, seed_of
 from tff_re.runs.resuming import partition_digest
-from tff_re.runtime import Runtime, WorkerDied
-from tff_re.runtime.events import WORK_REPEATED
+from tff_re.runtime import Runtime, WorkerDied, events
 
 _log = logging.getLogger(__name__)
 
@@ -425,7 +424,7 @@ def restarting(runtime: Runtime) -> Callable:
             try:
                 return computation(*arguments)
             except WorkerDied as error:
-                WORK_REPEATED.log(_log, reason=error)
+                events.WORK_REPEATED.log(_log, reason=error)
                 runtime.restart()
         return computation(*arguments)
 

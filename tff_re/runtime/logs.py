@@ -38,12 +38,12 @@ class Kind:
     Attributes:
       pattern: of a value in a line of text.
       value: the value as JSON has it; it raises ValueError or TypeError for another one.
-      shown: the value as a line of text has it.
+      as_text: the value as a line of text has it.
     """
 
     pattern: str
     value: Callable[[Any], Any]
-    shown: Callable[[Any], Any] = str
+    as_text: Callable[[Any], Any] = str
 
 
 def _name(value: Any) -> str:
@@ -115,7 +115,7 @@ class Event:
 
     def line(self, **fields: Any) -> str:
         """The line as text."""
-        return self.text.format(**{name: self.fields[name].kind.shown(value) for name, value in fields.items()})
+        return self.text.format(**{name: self.fields[name].kind.as_text(value) for name, value in fields.items()})
 
     def log(self, logger: logging.Logger, *, exc_info: bool = False, **fields: Any) -> str:
         """Writes the event to a log, and returns its line."""
@@ -140,15 +140,15 @@ class Event:
         match = self._pattern.fullmatch(line) if self.is_fixed else None
         return None if match is None else match.groupdict()
 
-    def shown(self, values: Mapping[str, Any]) -> str:
+    def as_text(self, values: Mapping[str, Any]) -> str:
         """The line without its free text."""
         parts = []
-        for words, name, form, _ in string.Formatter().parse(self.text):
+        for words, name, spec, _ in string.Formatter().parse(self.text):
             parts.append(words)
             if name is not None:
                 value = values.get(name)
                 kind = self.fields[name].kind
-                parts.append(HIDDEN if kind is TEXT or value is None else format(kind.shown(value), form or ""))
+                parts.append(HIDDEN if kind is TEXT or value is None else format(kind.as_text(value), spec or ""))
         return "".join(parts)
 
     @cached_property
@@ -171,7 +171,7 @@ class LogLine:
     values: Mapping[str, Any]
 
     def __str__(self) -> str:
-        return f"{self.time} {self.level} {self.event.shown(self.values)}"
+        return f"{self.time} {self.level} {self.event.as_text(self.values)}"
 
 
 def log_form() -> str:
@@ -180,10 +180,10 @@ def log_form() -> str:
     Raises:
       RuntimeProblem: it says something else.
     """
-    form = os.environ.get(VARIABLE) or FORMS[0]
-    if form not in FORMS:
-        raise RuntimeProblem(f"{VARIABLE}={form}: the form of logs is {' or '.join(FORMS)}")
-    return form
+    log_format = os.environ.get(VARIABLE) or FORMS[0]
+    if log_format not in FORMS:
+        raise RuntimeProblem(f"{VARIABLE}={log_format}: the form of logs is {' or '.join(FORMS)}")
+    return log_format
 
 
 class _JsonLines(logging.Formatter):
@@ -198,9 +198,9 @@ class _JsonLines(logging.Formatter):
         return json.dumps(line)
 
 
-def formatter(form: str) -> logging.Formatter:
-    """What writes the lines of a log in this form."""
-    return _JsonLines() if form == "json" else logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+def formatter(log_format: str) -> logging.Formatter:
+    """What writes the lines of a log in this format."""
+    return _JsonLines() if log_format == "json" else logging.Formatter("%(asctime)s %(levelname)s %(message)s")
 
 
 _TEXT_LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:,\d+)? ([A-Z]+) (.*)")
