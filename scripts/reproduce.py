@@ -176,6 +176,15 @@ def reduced(
     return made
 
 
+def one_setting(table: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A suite's search with one setting, which loads faster; None if it has no search."""
+    sweep = table.get("sweep")
+    if sweep is None:
+        return None
+    axes = {key: values[:1] for key, values in sweep.items() if "." in key}
+    return {key: value for key, value in sweep.items() if "." not in key and key != "budget"} | axes
+
+
 def cut_overrides(recipe: Recipe) -> list[str]:
     """The settings that make a run of a recipe small: two rounds, few clients, few samples."""
     task = recipe.task.options
@@ -209,7 +218,7 @@ def plan(name: str, inputs: Inputs, out: Path, data: Path | None, sets: Sequence
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, tomli_w.dumps(reduced(read_toml(suites()[name]), **reductions)).encode("utf-8"))
         source = str(file)
-    first = load_suite(source)
+    first = load_suite(source, sweep=one_setting(read_toml(suites().get(source, Path(source)))))
     recipe = first.entries[0].recipe_for(first.seeds[0])
     cuts = cut_overrides(recipe) if reductions.get("cut") else []
     overrides = (*inputs.overrides(recipe), *cuts, *sets)
@@ -247,7 +256,7 @@ def run_first(planned: Plan, data: Path | None, runtime: str) -> None:
         recipe = entry.recipe_for(seed, as_overrides(tuning.settings[entry.name][0]))
         folder = sweep_folder(planned.out, entry.name, 0, seed)
     if not RunFolder(folder).summary.exists():
-        api.train(recipe, folder, data=data, resume=folder.exists(), runtime=runtime)
+        api.train(recipe, folder, data=data, resume=RunFolder(folder).recipe.exists(), runtime=runtime)
 
 
 def over_folds(planned: Plan) -> list[str]:

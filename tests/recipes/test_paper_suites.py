@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import re
 import shutil
 import signal
@@ -75,14 +76,15 @@ def test_the_plan_says_what_the_paper_leaves_open_and_what_chooses(name):
 @pytest.mark.parametrize("name", OF_PAPERS)
 def test_a_cut_suite_loads_and_is_small(name, tmp_path):
     planned = reproduce.plan(name, reproduce.Inputs("encoder"), tmp_path, None, (), seeds=None, search=2, cut=True)
-    whole = load_suite(name)
-    first = whole.entries[0].group
-    assert [entry.name for entry in planned.suite.entries] == [e.name for e in whole.entries if e.group == first]
-    assert planned.suite.seeds == whole.seeds[:1]
-    assert (planned.suite.tuning is None) == (whole.tuning is None)
+    table = read_toml(suites()[name])
+    first = table["entry"][0].get("group", "")
+    wanted = [entry["name"] for entry in table["entry"] if entry.get("group", "") == first]
+    assert [entry.name for entry in planned.suite.entries] == wanted
+    assert list(planned.suite.seeds) == table["seeds"][:1]
+    assert (planned.suite.tuning is None) == ("sweep" not in table)
     if planned.suite.tuning is not None:
         assert {len(settings) for settings in planned.suite.tuning.settings.values()} == {2}
-        assert {len(settings) for settings in whole.tuning.settings.values()} == {48}
+        assert math.prod(len(values) for key, values in table["sweep"].items() if "." in key) == 48
     for entry in planned.suite.entries:
         recipe = entry.recipe_for(planned.suite.seeds[0])
         assert recipe.training.rounds == 2 and recipe.algorithm.options.local_epochs == 1
@@ -123,7 +125,8 @@ def test_the_papers_settings():
 
 def test_what_is_given_goes_where_it_is_read(tmp_path):
     inputs = reproduce.Inputs("here/encoder", tmp_path / "vectors.txt", tmp_path / "mesh.bin")
-    recipe = {name: next(iter(recipes_of(name).values())) for name in OF_PAPERS}
+    names = ("flcmc-table-8", "flcmc-table-9", "fedds-nyt10", "fedds-nyt10-bert", "fedlcc-cdr", "fedlcc-chr")
+    recipe = {f"paper-{name}": next(iter(recipes_of(f"paper-{name}").values())) for name in names}
     assert inputs.overrides(recipe["paper-flcmc-table-8"]) == []
     assert inputs.overrides(recipe["paper-flcmc-table-9"]) == [
         f"task.vectors_path={tmp_path / 'vectors.txt'}",
@@ -135,7 +138,7 @@ def test_what_is_given_goes_where_it_is_read(tmp_path):
     mesh = f"task.mesh_tree={tmp_path / 'mesh.bin'}"
     assert inputs.overrides(recipe["paper-fedlcc-cdr"]) == ["task.tokenizer=here/encoder", mesh]
     assert inputs.overrides(recipe["paper-fedlcc-chr"]) == ["task.tokenizer=here/encoder"]
-    for name in ("paper-flcmc-table-9", "paper-fedds-mirgene", "paper-fedlcc-cdr"):
+    for name in ("paper-flcmc-table-9", "paper-fedds-nyt10-bert", "paper-fedlcc-cdr"):
         load_suite(name, tuple(inputs.overrides(recipe[name])))
 
 
@@ -152,10 +155,10 @@ def test_missing_files_are_named_before_anything_is_run(typed, tmp_path):
     assert "paper-fedcmc-i2b2 needs an encoder: set ENCODER to its folder or hub id\n" in printed
     assert re.search(r"^paper-fedcmc-pgr needs pgr/train\.tsv \(.+\)$", printed, re.MULTILINE)
     assert "paper-fedcmc-i2b2 needs i2b2_2010" not in printed, "it is there"
-    code, printed, _ = typed("fedds", "--out", out)
+    code, printed, _ = typed("fedds", "--only", "paper-fedds-nyt10-bert", "--out", out)
     assert code == 2 and not out.exists()
     for file in ("nyt10_train.txt", "nyt10_val.txt", "nyt10_test.txt", "nyt10_rel2id.json"):
-        assert f"paper-fedds-nyt10 needs nyt10/{file} (" in printed
+        assert f"paper-fedds-nyt10-bert needs nyt10/{file} (" in printed
     code, printed, _ = typed("flcmc", "--data", data_folder(), "--out", out)
     assert "paper-flcmc-table-9 needs imcs_v2/IMCS-V2_train.json (" in printed
     assert "paper-flcmc-table-9 needs imcs_v2/symptom_norm.csv (" in printed

@@ -50,7 +50,7 @@ def require_comparable(recipe: Recipe, experiment: Experiment) -> None:
         require_tests_at_clients(recipe, experiment.prepared, table)
         if recipe.client_model is not None:
             raise UserError(f"{recipe.source}: {table} does not go with [client_model]; leave one of the two out")
-    if recipe.baseline is not None:
+    if "alone" in compared_models(recipe):
         try:
             require_plain(experiment.algorithm.client_work, "[baseline] across sites")
         except CompositionError as error:
@@ -60,7 +60,7 @@ def require_comparable(recipe: Recipe, experiment: Experiment) -> None:
                 f"{recipe.source}: [baseline] across sites: only the coordinator has the word vectors, with which a "
                 "site alone would begin; leave [baseline] or task.vectors_path and task.vectors_corpus out"
             )
-    if recipe.personalise is not None:
+    if "tuned" in compared_models(recipe):
         fine_tuning_settings(recipe, experiment.model)
 
 

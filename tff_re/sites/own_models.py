@@ -42,6 +42,7 @@ from tff_re.runs.training import RoundReport, final_weights
 from tff_re.runtime import open_runtime
 from tff_re.runtime.events import MODELS_COMPARED
 from tff_re.sites.comparison_messages import NUMBERS, Alone, AloneAnswer, Compare, CompareAnswer
+from tff_re.sites.comparisons import compared_models
 from tff_re.sites.decisions import Decisions
 from tff_re.sites.messages import Lost, Refused
 from tff_re.sites.paired_units import difference_interval, f1
@@ -75,7 +76,7 @@ class OwnModels:
           Refused: the recipe does not ask for it.
           UserError: the training diverged.
         """
-        if run.recipe.baseline is None:
+        if "alone" not in compared_models(run.recipe):
             raise Refused("the recipe has no [baseline]")
         with _LOCK:
             experiment, folder = self._experiment(run), _folder(run)
@@ -102,7 +103,7 @@ class OwnModels:
           Lost: the site has not trained alone yet.
           TypeError: the weights are not those of the model.
         """
-        if (run.recipe.baseline if question.what == "alone" else run.recipe.personalise) is None:
+        if question.what not in compared_models(run.recipe):
             raise Refused("the recipe does not ask for this comparison")
         name, request = f"compared-{question.what}.json", _digest(question.arrays)
         stored = run.store.read(name)
