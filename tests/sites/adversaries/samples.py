@@ -8,7 +8,9 @@ import numpy as np
 
 from tests.sites.sites_for_tests import key_of
 from tff_re.sites import protocol
+from tff_re.sites.comparison_messages import Alone, AloneAnswer, Compare, CompareAnswer
 from tff_re.sites.keys import public_text
+from tff_re.sites.survey_messages import CountTable, Survey, SurveyAnswer
 
 RUN = "7" * 32
 SITE = "bonn"
@@ -34,7 +36,7 @@ _MASKED = {"attempt": 1, "sites": ("aachen", SITE)}
 _HELLO = {
     **{"site": SITE, "version": "1.0", "recipe": "0" * 64, "clients": ((SITE, 6, 2, None),), "label": "type"},
     **{"label_names": ("a", "b"), "positive_labels": ("b",), "vocabulary": "keyed"},
-    **{"relations": ("r",), "document_form": (1, 2, 3, 4, 1), "share": (1, 2)},
+    **{"relations": ("r",), "document_form": (1, 2, 3, 4, 1), "share": (1, 2), "evaluation": "sums"},
 }
 _WORDS = {
     **{
@@ -50,6 +52,13 @@ _REVEAL = {
     **{"by": np.zeros(1, np.int32), "signatures": _rows(1, 64)},
 }
 _AGREE = {"run": RUN, "agreement": "{}", "programs": {"train": "0" * 64}, "numbers": np.zeros(2, np.int32)}
+_COMPARED = {"disclosed": "interval", "verdict": "gain", "numbers": np.array([0.5, 0.75, 0.25, 0.125, 0.375])}
+_SURVEY = {"recipe": "name = 'x'", "least_count": 5, "epsilon": None, "labels": ("a", "b")}
+_COUNTED = {
+    **{"recipe": "0" * 64, "least_count": 5, "epsilon": None, "one_client": False, "max_length": 30},
+    **{"show_distance": True, "check": "0" * 64, "digests": _rows(2, 16)},
+    "tables": (CountTable("texts", ("train", "test"), ("texts",), ((9,), (None,))),),
+}
 
 SAMPLES: dict[str, Sample] = {
     "hello": Sample(protocol.Hello(run=RUN, recipe="name = 'x'"), protocol.HelloAnswer(**_HELLO)),
@@ -66,6 +75,11 @@ SAMPLES: dict[str, Sample] = {
         protocol.Open(run=RUN, **_MASKED, signatures=_rows(2, 64)),
         protocol.OpenAnswer(site=SITE, own_key=_rows(1, 32)[0], shared_keys=_rows(1, 32)),
     ),
+    "alone": Sample(Alone(run=RUN), AloneAnswer(site=SITE, rounds=2, finished=True)),
+    "compare": Sample(
+        Compare(run=RUN, what="alone", arrays=(np.zeros(3, np.float32),)), CompareAnswer(site=SITE, **_COMPARED)
+    ),
     "finish": Sample(protocol.Finish(run=RUN), protocol.FinishAnswer(site=SITE)),
     "ping": Sample(protocol.Ping(run=RUN), protocol.PingAnswer(site=SITE)),
+    "survey": Sample(Survey(run=RUN, **_SURVEY), SurveyAnswer(site=SITE, **_COUNTED)),
 }

@@ -133,7 +133,8 @@ class AnyMessage:
             (key,) = [
                 k for k, v in self.table.items() if type(v) is int and v == number and ARRAY in self.fields[k].metadata
             ]
-            for other in (array.astype(np.float64), array[None], array[..., None], np.array(7, array.dtype)):
+            other_type = np.float32 if array.dtype == np.float64 else np.float64
+            for other in (array.astype(other_type), array[None], array[..., None], np.array(7, array.dtype)):
                 arrays = [*self.arrays[:number], other, *self.arrays[number + 1 :]]
                 yield repacked(self.table, arrays), f"'{key}' must"
         if self.arrays:
