@@ -15,7 +15,7 @@ DRAWS = 2000
 
 
 def f1(counts: np.ndarray) -> np.ndarray:
-    """Return F1 of counts [..., 3], correct, predicted and stated; 0 where there is nothing."""
+    """Return F1 of counts [..., 3], correct, predicted and stated, or 0 where there is nothing."""
     whole = counts[..., 1] + counts[..., 2]
     return np.divide(2 * counts[..., 0], whole, out=np.zeros(whole.shape), where=whole > 0)
 
