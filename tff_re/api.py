@@ -261,19 +261,29 @@ def export(
     from tff_re.sites.experiments import finished_builder
 
     target = None if out is None else Path(out)
-    forms = {"quantise": quantise, "tflite": tflite, "onnx": onnx, "huggingface": huggingface}
-    opened = {"last": last, "builder_of": finished_builder}
-    if adapter_only:
-        from tff_re.exporting.export_adapter import export_adapter
+    if not adapter_only:
+        return export_run(
+            Path(run),
+            target,
+            overwrite,
+            where,
+            runtime,
+            formats=formats,
+            quantise=quantise,
+            tflite=tflite,
+            onnx=onnx,
+            huggingface=huggingface,
+            last=last,
+            training_digests=training_digests,
+            builder_of=finished_builder,
+        )
+    from tff_re.exporting.export_adapter import export_adapter
 
-        if formats != "both" or any(forms.values()) or training_digests:
-            raise UserError(
-                "an adapter is written in one form; leave the format, quantise, tflite, onnx, huggingface and "
-                "training-digests out"
-            )
-        return export_adapter(Path(run), target, overwrite, where, runtime, **opened)
-    forms |= {"formats": formats, "training_digests": training_digests}
-    return export_run(Path(run), target, overwrite, where, runtime, **forms, **opened)
+    if formats != "both" or quantise or tflite or onnx or huggingface or training_digests:
+        raise UserError(
+            "an adapter is written in one form; leave out format, quantise, tflite, onnx, huggingface, training-digests"
+        )
+    return export_adapter(Path(run), target, overwrite, where, runtime, last=last, builder_of=finished_builder)
 
 
 def audit(

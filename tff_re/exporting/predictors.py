@@ -258,8 +258,9 @@ class Predictor(ExportedModel):
         metrics = classification_metrics({"examples": len(gold), "loss": loss, "confusion": confusion}, positive)
         trivial = trivial_metrics(confusion.sum(axis=1), positive)
         size, classes = f"{len(gold)} samples", per_class(confusion)
-        rest = {"counts": {"examples": len(gold)}, "seen": self._seen(corpus)}
-        return Score(size, metrics, len(gold), confusion, trivial, self.labels, positive, classes, **rest)
+        counts, seen = {"examples": len(gold)}, self._seen(corpus)
+        of_classes = (self.labels, positive, classes)
+        return Score(size, metrics, len(gold), confusion, trivial, *of_classes, counts=counts, seen=seen)
 
     def _read(self, text: Any) -> Any:
         """The model's input for a text, or the error.
