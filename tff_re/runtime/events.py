@@ -18,6 +18,7 @@ FIELDS = {
     "bytes_down": Field(WHOLE, "bytes of arrays to the clients or sites"),
     "bytes_up": Field(WHOLE, "bytes of arrays from the clients or sites"),
     "clients": Field(WHOLE, "number of clients"),
+    "comparison": Field(TEXT, "what a site tells of its comparison, in words"),
     "count": Field(WHOLE, "how many facts or words are sent"),
     "data": Field(NAME, "the first eight characters of the data's digest"),
     "detail": Field(TEXT, "why a message was not answered"),
@@ -33,6 +34,7 @@ FIELDS = {
     "outcome": Field(NAME, "`answered`, `refused`, `lost`, `failed` or `malformed`; of a computation, why it failed"),
     "question": Field(TEXT, "the message in words"),
     "kind": Field(NAME, "kind of the message, such as `stage`"),
+    "progress": Field(TEXT, "sites and how many rounds each has trained alone"),
     "protection": Field(TEXT, "a least count, or ε"),
     "purpose": Field(NAME, "`train` or `evaluate`"),
     "quorum": Field(NUMBER, "fraction of a round's clients that is enough"),
@@ -182,6 +184,22 @@ SITE_NOT_FINISHED = _event(
     "{reason}; what it kept of the run stays there",
     "A site did not answer at the end of the run.",
     logging.WARNING,
+)
+SITES_TRAIN_ALONE = _event(
+    "sites.train_alone", "sites train alone; rounds so far: {progress}", "The sites' own training takes its time."
+)
+COMPARISON_MISSING = _event(
+    "comparison.missing",
+    "{reason}; its comparison is missing",
+    "A site did not compare its own model with the federated one.",
+    logging.WARNING,
+    more="site",
+)
+SITE_COMPARED = _event(
+    "site.compared",
+    "site {site}: {comparison}",
+    "What a site tells of its comparison.",
+    more="what verdict",
 )
 VOCABULARY_MADE = _event(
     "vocabulary.made",

@@ -19,7 +19,8 @@ from tff_re.runs.features.base import Feature
 from tff_re.runs.features.baseline import require_tests_at_clients
 from tff_re.runs.features.personalise import fine_tuning_settings
 from tff_re.runtime.errors import RuntimeProblem
-from tff_re.sites.asking import Sites
+from tff_re.runtime.events import COMPARISON_MISSING, SITE_COMPARED, SITES_TRAIN_ALONE
+from tff_re.sites.asking import BadAnswer, Sites
 from tff_re.sites.comparison_messages import NUMBERS, Alone, Compare, CompareAnswer
 from tff_re.sites.program import arrays_of
 
@@ -78,10 +79,13 @@ class Comparisons(Feature):
         sites, run, names = training.runtime.sites, training.runtime.run, training.experiment.prepared.sites
         measure = training.experiment.prepared.measures.quality
         for what in compared_models(self.recipe):
-            rows = compare_at_sites(sites, run, names, what, tuple(arrays_of(result.weights)))
+            rows = compare_at_sites(
+                sites, run, names, what, tuple(arrays_of(result.weights)), self.recipe.training.rounds
+            )
             self._summary[what] = {"measure": measure, "models": MODELS[what], "rows": rows}
             for row in rows:
-                sites.say(comparison_line(what, measure, row))
+                said = {name: row[name] for name in ("site", "verdict") if name in row}
+                sites.say(SITE_COMPARED, comparison=comparison_text(what, measure, row), what=what, **said)
         return result
 
     def summary(self, result):
@@ -89,33 +93,48 @@ class Comparisons(Feature):
         return {"comparisons": self._summary} if self._summary else {}
 
 
-def compare_at_sites(sites: Sites, run: str, names: Sequence[str], what: str, weights: tuple) -> list[dict[str, Any]]:
+def compare_at_sites(
+    sites: Sites, run: str, names: Sequence[str], what: str, weights: tuple, rounds: int
+) -> list[dict[str, Any]]:
     """Return a row for each site: `site`, `disclosed`, and what it tells of `NUMBERS` and `verdict`.
 
-    A site that does not answer, or refuses, has the row `no answer`.
+    A site that does not answer, refuses, or trains alone without an end has the row `no answer`.
+
+    Args:
+      sites, run, names: who is asked.
+      what: see `Compare`.
+      weights: the federated ones.
+      rounds: of the recipe; a site trains alone for at most this many.
     """
     failed: dict[str, Any] = dict(sites.still_lost(names, run))
     if what == "alone":
-        failed |= _train_alone(sites, run, [site for site in names if site not in failed])
+        failed |= _train_alone(sites, run, [site for site in names if site not in failed], rounds)
     question = Compare(run=run, what=what, arrays=weights)
     answers: Mapping[str, Any] = sites.ask_all({site: question for site in names if site not in failed})
     failed |= {site: answer for site, answer in answers.items() if isinstance(answer, RuntimeProblem)}
-    for reason in failed.values():
-        sites.say(f"{reason}; its comparison is missing")
+    for site, reason in failed.items():
+        sites.say(COMPARISON_MISSING, reason=reason, site=site)
     return [_row(site, answers.get(site)) for site in names]
 
 
-def _train_alone(sites: Sites, run: str, names: Sequence[str]) -> dict[str, RuntimeProblem]:
-    """Ask sites to train alone until all have finished, and return the errors of those that do not."""
+def _train_alone(sites: Sites, run: str, names: Sequence[str], rounds: int) -> dict[str, RuntimeProblem]:
+    """Ask sites to train alone until all have finished, and return the errors of those that do not.
+
+    With each answer a site must have trained further, so that none is asked without an end.
+    """
     failed: dict[str, RuntimeProblem] = {}
-    waiting = list(names)
-    while waiting:
-        answers = sites.ask_all({site: Alone(run=run) for site in waiting})
+    trained = dict.fromkeys(names, 0)
+    while trained:
+        answers = sites.ask_all({site: Alone(run=run) for site in trained})
         failed |= {site: answer for site, answer in answers.items() if isinstance(answer, RuntimeProblem)}
-        waiting = [site for site in waiting if site not in failed and not answers[site].finished]
-        if waiting:
-            rounds = ", ".join(f"{site} {answers[site].rounds}" for site in waiting)
-            sites.say(f"sites train alone; rounds so far: {rounds}")
+        going = {site: answers[site] for site in trained if site not in failed and not answers[site].finished}
+        for site, answer in going.items():
+            if not trained[site] < answer.rounds < rounds:
+                said = f"{answer.rounds} after {trained[site]} rounds of {rounds}"
+                failed[site] = BadAnswer(f"site {site}: it trains alone without an end ({said})")
+        trained = {site: answer.rounds for site, answer in going.items() if site not in failed}
+        if trained:
+            sites.say(SITES_TRAIN_ALONE, progress=", ".join(f"{site} {number}" for site, number in trained.items()))
     return failed
 
 
@@ -127,11 +146,11 @@ def _row(site: str, answer: CompareAnswer | RuntimeProblem | None) -> dict[str, 
     return {"site": site, "disclosed": answer.disclosed, **verdict, **numbers}
 
 
-def comparison_line(what: str, measure: str, row: Mapping[str, Any]) -> str:
-    """Return a line for the user."""
+def comparison_text(what: str, measure: str, row: Mapping[str, Any]) -> str:
+    """Return what a row says, in words."""
     first, second = MODELS[what]
-    line = f"site {row['site']}: {second} against {first}: "
+    text = f"{second} against {first}: "
     if "difference" in row:
-        line += "{before:.4f} to {after:.4f}, {difference:+.4f} ({low:+.4f} to {high:+.4f}) ".format(**row)
-        return f"{line}{measure}: {row['verdict']}"
-    return line + row.get("verdict", "not told" if row["disclosed"] == "nothing" else "no answer")
+        text += "{before:.4f} to {after:.4f}, {difference:+.4f} ({low:+.4f} to {high:+.4f}) ".format(**row)
+        return f"{text}{measure}: {row['verdict']}"
+    return text + row.get("verdict", "not told" if row["disclosed"] == "nothing" else "no answer")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import ClassVar, Literal
 
 import attrs
@@ -19,7 +18,6 @@ from tff_re.sites.fields import (
     NAMES,
     UNIQUE,
     array,
-    check,
     each,
     length,
     number,
@@ -30,7 +28,7 @@ TRAIN, DEV, TEST = "train", "dev", "test"
 
 MAX_LEAST_COUNT = 1_000_000
 
-_POSITIVE = check(lambda value: math.isfinite(value) and value > 0, "be a positive number")
+_SCALE = number(1e-9, 1e9)
 _EPSILON = number(0.001, 1e6)
 _COUNT = optional(number(-MAX_OCCURRENCES, MAX_OCCURRENCES))
 
@@ -54,7 +52,7 @@ class CountTable:
     rows: tuple[Literal["train", "dev", "test"], ...] = attrs.field(validator=and_(length(1, 3), UNIQUE))
     columns: tuple[str, ...] = attrs.field(validator=and_(length(1, MAX_CLASSES + 1), each(NAME), UNIQUE))
     counts: tuple[tuple[int | None, ...], ...] = attrs.field(validator=each(each(_COUNT)), repr=False)
-    scale: float | None = attrs.field(default=None, validator=optional(_POSITIVE))
+    scale: float | None = attrs.field(default=None, validator=optional(_SCALE))
 
     def __attrs_post_init__(self):
         if [len(row) for row in self.counts] != [len(self.columns)] * len(self.rows):
