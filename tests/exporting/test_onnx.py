@@ -176,6 +176,6 @@ def test_a_missing_package_is_one_line_that_says_what_to_install(stand_ins, monk
 
 def test_an_adapter_has_no_such_form(capsys, tmp_path):
     typed = command(capsys, "export", tmp_path, "--adapter-only", "--onnx")
-    refusal(typed, "leave the format, quantise, tflite, onnx, huggingface and training-digests out")
+    refusal(typed, "leave out format, quantise, tflite, onnx, huggingface, training-digests")
     with pytest.raises(api.UserError):
         api.export(tmp_path, adapter_only=True, huggingface=True)
