@@ -133,12 +133,12 @@ class AboutOwnModels:
     A lie is given how many questions of the kind it has answered.
     """
 
-    @trick("alone", holds="it trains alone without an end")
+    @trick("alone", holds="its own training makes no progress")
     def training_without_an_end(self) -> Iterator[tuple[str, Lie, str]]:
         """It says again and again that it has not finished, so that the run never ends."""
         for rounds in (lambda n: 0, lambda n: 1, lambda n: n, lambda n: 9 - n, lambda n: 1 << 31):
             answer = lambda n, of=rounds: AloneAnswer(site=VICTIM, rounds=of(n), finished=False)  # noqa: E731
-            yield "alone", lambda n, of=answer: protocol.to_bytes(of(n)), "it trains alone without an end"
+            yield "alone", lambda n, of=answer: protocol.to_bytes(of(n)), "its own training makes no progress"
 
     @trick("alone", holds="malformed answer to 'alone'")
     def rounds_that_are_none(self):
