@@ -98,7 +98,7 @@ def compare_at_sites(
 ) -> list[dict[str, Any]]:
     """Return a row for each site: `site`, `disclosed`, and what it tells of `NUMBERS` and `verdict`.
 
-    A site that does not answer, refuses, or trains alone without an end has the row `no answer`.
+    A site that does not answer, refuses, or makes no progress with its own training has the row `no answer`.
 
     Args:
       sites, run, names: who is asked.
@@ -120,7 +120,7 @@ def compare_at_sites(
 def _train_alone(sites: Sites, run: str, names: Sequence[str], rounds: int) -> dict[str, RuntimeProblem]:
     """Ask sites to train alone until all have finished, and return the errors of those that do not.
 
-    With each answer a site must have trained further, so that none is asked without an end.
+    A site that has not trained further since its last answer fails, so that no site is asked forever.
     """
     failed: dict[str, RuntimeProblem] = {}
     trained = dict.fromkeys(names, 0)
@@ -130,8 +130,8 @@ def _train_alone(sites: Sites, run: str, names: Sequence[str], rounds: int) -> d
         going = {site: answers[site] for site in trained if site not in failed and not answers[site].finished}
         for site, answer in going.items():
             if not trained[site] < answer.rounds < rounds:
-                said = f"{answer.rounds} after {trained[site]} rounds of {rounds}"
-                failed[site] = BadAnswer(f"site {site}: it trains alone without an end ({said})")
+                said = f"{answer.rounds} of {rounds} rounds, {trained[site]} before"
+                failed[site] = BadAnswer(f"site {site}: its own training makes no progress ({said})")
         trained = {site: answer.rounds for site, answer in going.items() if site not in failed}
         if trained:
             sites.say(SITES_TRAIN_ALONE, progress=", ".join(f"{site} {number}" for site, number in trained.items()))

@@ -134,10 +134,10 @@ class OwnModels:
         if next(values, None) is not None:
             raise TypeError("there are more arrays than weights")
         federated = tff.learning.models.ModelWeights(list(trainable), list(others))
+        if question.what == "alone" and not _folder(run).summary.exists():
+            raise Lost("it has not trained alone yet")
         with open_runtime("in-process", log_path=run.store.folder / "compared.log", clients=1):
             if question.what == "alone":
-                if not _folder(run).summary.exists():
-                    raise Lost("it has not trained alone yet")
                 models = self._alone_weights(self._experiment(run), _folder(run)), federated
             else:
                 models = federated, self._tuned(run, client, federated)

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from tests.sites.adversaries import coordinator, masks, site, wire, words
+from tests.sites.adversaries import comparisons, coordinator, masks, site, surveys, wire, words
 
-OF_COORDINATORS = (coordinator.AboutStages, coordinator.AboutTheSetUp, masks.AboutMasks, words.AboutWords)
-OF_SITES = (site.AboutSums, site.AboutTheSetUp, site.AboutFacts, site.AboutMaskedSums)
+OF_COORDINATORS = (
+    *(coordinator.AboutStages, coordinator.AboutTheSetUp, masks.AboutMasks, words.AboutWords),
+    *(surveys.AboutSurveys, comparisons.AboutComparisons),
+)
+OF_SITES = (
+    *(site.AboutSums, site.AboutTheSetUp, site.AboutFacts, site.AboutMaskedSums),
+    *(surveys.AboutSurveyAnswers, comparisons.AboutOwnModels),
+)
 OF_BYTES = (wire.AnyQuestion, wire.AnyAnswer)
