@@ -47,7 +47,8 @@ class AboutComparisons:
     def __init__(self, begun: Begun, fresh: Callable[[], Victim]):
         self.begun, self.fresh = begun, fresh
         self.run = begun.questions("hello")[0].run
-        self.weights = begun.questions("stage", purpose=TRAIN)[0].arrays
+        *self.weights, _ = begun.questions("stage", purpose=TRAIN)[0].arrays  # the last array is no weight
+        self.weights = tuple(self.weights)
 
     def compare(self, what: str = "alone", **changes) -> Compare:
         return Compare(**{"run": self.run, "what": what, "arrays": self.weights, **changes})
