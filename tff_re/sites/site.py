@@ -288,11 +288,12 @@ class SiteService:
         recipe, task = run.recipe, TASKS[run.recipe.task.name]
         agreed = AgreedEncoding.of(recipe.task, recipe.seed, agreement.paths(run.data.data_paths, at_site=True))
         encoded = run.data.examples(agreement, agreed.encoding, agreed.inputs, self._numbers(run, agreement, numbers))
-        experiment = SitesBuilder(prepared(task, agreement, agreed, encoded)).build(recipe)
+        data = prepared(task, agreement, agreed, encoded)
+        experiment = SitesBuilder(data).build(recipe)
         clients = experiment.prepared.examples.clients  # behind frozen layers, what the model reads
         here = [client for client in clients if client.client_id in encoded]
         examples = {client.client_id: tuple(getattr(client, split) for split in SPLITS) for client in here}
-        built = _Run(recipe, run.store, run.data, agreement, examples, experiment)
+        built = _Run(recipe, run.store, run.data, agreement, examples, experiment, data)
         self._decisions.programs(recipe, built.programs)
         return built
 

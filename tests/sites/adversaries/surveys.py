@@ -198,7 +198,7 @@ class AboutSurveyAnswers:
             yield self.changed(lambda table, name=name: part(table, "labels")["columns"].__setitem__(0, name)), line
 
     @trick("survey", holds="malformed answer to 'survey'")
-    def words_that_are_none(self):
+    def shared_words_that_are_none(self):
         """It sends digests of another form, the same twice, or under another secret."""
         table, (digests,) = self.honest
         for other, line in (
