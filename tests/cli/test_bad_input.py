@@ -208,7 +208,10 @@ def test_a_pickle_of_vectors_is_read_with_trust_alone(vectors, text, capsys, tmp
             ["compare", "--suite", "flcmc-synthetic", "--seeds", "1;2"],
             ["--seeds 1;2: must be comma-separated integers"],
         ),
-        (["compare", "--suite", "flcmc-synthetic", "--seeds", "1,1"], ["--seeds 1,1: must be one or more different"]),
+        (
+            ["compare", "--suite", "flcmc-synthetic", "--seeds", "1,1"],
+            ["--seeds 1,1: must be different and not negative"],
+        ),
         (["compare", "--suite", "flcmc-synthetic", "--seeds=-1"], ["--seeds -1: must be different and not negative"]),
         (["compare", "--suite", "flcmc-synthetic", "--seeds", "4294967296"], ["--seeds 4294967296: must be from 0"]),
         (["train", "flcmc-shipped-fedpap", "--seed", "4294967296"], ["'seed' must be a whole number from 0 to"]),

@@ -64,7 +64,7 @@ def test_lines_of_a_run_are_together_and_in_the_suites_order(shown):
 def test_a_terminal_has_a_bar_for_the_suite_and_one_for_each_run(shown):
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown(force_terminal=True))
     assert "Tiny" in text and "4/4" in text
-    assert "left: 2 runs, about 15 s by the runs so far" in text
+    assert "left: 2 runs, about 15 s, estimated from the runs so far" in text
 
 
 def test_time_left_is_divided_by_the_runs_at_once(tmp_path):
@@ -76,12 +76,12 @@ def test_time_left_is_divided_by_the_runs_at_once(tmp_path):
     for _ in range(4):
         estimate.round(0)
     estimate.end(0)
-    assert estimate.left() == "left: 3 runs, about 15 s by the runs so far"  # 3 × 10 s on two workers
+    assert estimate.left() == "left: 3 runs, about 15 s, estimated from the runs so far"  # 3 × 10 s on two workers
     now[0] = 30.0
     for _ in range(4):
         estimate.round(1)
     estimate.end(1)
-    assert estimate.left() == "left: 2 runs, about 20 s by the runs so far"  # 10 + 30
+    assert estimate.left() == "left: 2 runs, about 20 s, estimated from the runs so far"  # 10 + 30
     estimate.begin(2, "fast", 4)
     estimate.end(2)  # no round of it: it was finished before
-    assert estimate.left() == "left: 2 runs, about 20 s by the runs so far"
+    assert estimate.left() == "left: 2 runs, about 20 s, estimated from the runs so far"

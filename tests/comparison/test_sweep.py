@@ -218,7 +218,7 @@ def test_a_choice_at_the_edge_goes_further_by_itself(tmp_path):
         (f"{MU} = 100.0", "1", "1"),
     ]
     (said,) = sentences(Sweep((7,), "dev/macro_f1", {"A": settings}), {"A": {0: SimpleNamespace(tuned=tuned)}})
-    assert "best of 3 settings by dev/macro_f1, after 1 more beyond the edge of those listed; algorithm.mu lies" in said
+    assert "best of 3 settings by dev/macro_f1, after 1 more beyond the edge of those listed; algorithm.mu is" in said
     # The other edge, twice; and an optimum within the list, or just beyond it.
     tuned, beyond, _ = swept_over(lambda s: -s[MU], settings, tmp_path)
     assert [setting[MU] for _, setting in beyond] == [0.01, 0.001] and tuned.edges == (MU,)
@@ -284,7 +284,7 @@ def test_a_grid_a_list_and_a_budget():
             "'B' would be tuned over 2 settings but",
         ),
         ({"seeds": [5], RATE: [1], "extend": 1}, {}, "'sweep.extend' must be true or false, got 1"),
-        ({"seeds": [5], RATE: [1], "budget": 2}, {}, "[sweep]: has 1 settings, fewer than sweep.budget = 2"),
+        ({"seeds": [5], RATE: [1], "budget": 2}, {}, "[sweep]: has only 1 settings, fewer than sweep.budget = 2"),
         ({}, {"axes_by_entry": {"A": {RATE: [1]}}}, "entry 'A' has a sweep, but the suite has no [sweep]"),
     ],
 )
@@ -308,7 +308,7 @@ def test_options_of_the_command(capsys, tmp_path):
     refusal(
         command(capsys, "compare", recipe, "--sweep", "x=1", "--tuning-seeds", "5", *out), "--sweep x=1: must be KEY="
     )
-    refusal(command(capsys, "compare", recipe, "--sweep", f"{RATE}=[1]", "--tuning-seeds", "0", *out), "seed 0 is of")
+    refusal(command(capsys, "compare", recipe, "--sweep", f"{RATE}=[1]", "--tuning-seeds", "0", *out), "seed 0 is in")
     from tff_re import api
 
     suite = api.load_suite([str(recipe)], (), (1,), {"seeds": [5], RATE: [0.1, 0.2]})

@@ -183,7 +183,7 @@ def test_a_backdoor_is_written_into_a_share_and_tested_on_the_rest():
 
 @pytest.mark.parametrize(
     "trigger, message",
-    [(Trigger("words", (1,), 0), "none of"), (Trigger("tokens", (1, 2), 0, position=5), "places 5 to 6")],
+    [(Trigger("words", (1,), 0), "is not one of"), (Trigger("tokens", (1, 2), 0, position=5), "places 5 to 6")],
 )
 def test_a_trigger_that_does_not_fit(trigger, message):
     arrays = {"tokens": np.zeros([2, 6], np.int32), "y": np.ones(2, np.int32)}

@@ -140,7 +140,7 @@ def test_nobody_but_the_noise_sees_who_was_clipped():
 
 
 def test_attention_has_no_tree():
-    with pytest.raises(ValueError, match="its that round's normaliser"):
+    with pytest.raises(ValueError, match="that round's normaliser"):
         PrivateAttentionFactory(noise(1.0, tree=True))
     with pytest.raises(ValueError, match="granularity"):
         PrivateAttentionFactory(noise(1.0), "tensor")

@@ -154,7 +154,7 @@ def test_rounds_move_the_weights():
         ("fedavg", {"normaliser": 1.0}, "privacy.normaliser is for noise that the server adds"),
         ("fednova", {}, "noise in shares .* is for the mean, "),
         ("scaffold", {}, "control variates"),
-        ("fedcmc", {}, "classifier vectors"),
+        ("fedcmc", {}, "classifier vector"),
     ],
 )
 def test_what_does_not_go_with_shares_is_named(name, options, reason):

@@ -317,7 +317,7 @@ def test_what_does_not_fit_is_refused(made, capsys, tmp_path):
     broken.write_text(json.dumps({"text": HIDDEN, "h": {}}) + "\n", "utf-8")
     assert HIDDEN not in refusal(command(capsys, "predict", bags, "--file", broken), "broken.jsonl: line 1")
     typed = command(capsys, "evaluate", bags, "--file", BAGS, "--dataset", "cdr")
-    refusal(typed, "takes bags of sentences, the data set 'cdr'")
+    refusal(typed, "takes bags of sentences, which the data set 'cdr'")
     refusal(command(capsys, "evaluate", bags, "--file", BAGS, "--label", "x"), "has no label choices")
     (tmp_path / "nyt10_rel2id.json").write_text(json.dumps({"NA": 0, "/c/other": 1}), "utf-8")
     other = tmp_path / "other.jsonl"

@@ -142,7 +142,7 @@ def test_privacy_of_groups_hides_a_persons_records_together(tmp_path):
     ("task", "message"),
     [
         ({"dataset": "pgr"}, "'task.negative_label' needs dataset = 'relations'"),
-        ({"class_names": ["none", "none"]}, "'task.class_names' names a class twice"),
+        ({"class_names": ["none", "none"]}, "'task.class_names' is empty or names a class twice"),
         ({"class_names": ["binds"]}, "'task.negative_label' is not one of class_names"),
     ],
 )

@@ -40,7 +40,7 @@ def test_blanks_around_a_text_are_left_out_where_the_runs_reader_leaves_them_out
 def test_vectors():
     predictor = load_export(export_of("vectors"))
     assert [p.label for p in predictor.predict_vectors(np.eye(2))] == ["咳嗽", "发热"]
-    with pytest.raises(PredictionError, match=r"\(3,\); the model takes \[n, 2\]"):
+    with pytest.raises(PredictionError, match=r"\(3,\), but the model takes \[n, 2\]"):
         predictor.predict_vectors([1, 2, 3])
     with pytest.raises(PredictionError, match="feature vectors, not texts"):
         predictor.predict(["a"])

@@ -310,7 +310,7 @@ def test_a_changed_or_missing_file_of_digests_is_refused(exported, corpus, capsy
     shutil.copytree(exported, folder)
     path, arguments_of = folder / TRAINING_DIGESTS_FILE, ("evaluate", folder, "--file", corpus, "--dataset", "pgr")
     path.write_text(path.read_text("utf-8").replace('"examples"', '"examples" '), "utf-8")
-    refusal(command(capsys, *arguments_of), "training_digests.json: is not as it was exported")
+    refusal(command(capsys, *arguments_of), "training_digests.json: was changed after the export")
     assert command(capsys, *arguments_of, "--trust").code == 0
     path.write_text("{}", "utf-8")
     refusal(command(capsys, *arguments_of, "--trust"), "training_digests.json: holds no digests of training texts")

@@ -222,7 +222,7 @@ def test_pubtator_holds_every_mention_and_is_read_again(tmp_path):
         ({"relations": Sentences(pair_types=[])}, "Sentences does not say which types its pairs have; give them with"),
         (
             {"relations": Sentences(pair_types=[["A", "B"]])},
-            "Recogniser recognises Drug, Gene, and Sentences relates A:B",
+            "Recogniser recognises Drug, Gene, but Sentences relates A:B",
         ),
     ],
 )
@@ -291,7 +291,7 @@ def test_without_a_model_of_relations_mentions_are_written(tmp_path):
 
 def test_what_needs_a_model_of_relations(tmp_path):
     file, out = json_lines(tmp_path / "n.jsonl", "a"), tmp_path / "m.jsonl"
-    with pytest.raises(UserError, match="the graph is of relations; add an export of relations, or leave the graph"):
+    with pytest.raises(UserError, match="the graph is of relations; give an export of relations, or leave the graph"):
         tff_re.extract(Recogniser(), None, file, out, graph=tmp_path / "g")
     for ways in ({"pairs": [("Drug", "Gene")]}, {"renamed": {"Drug": "drug"}}):
         with pytest.raises(

@@ -110,7 +110,7 @@ def test_another_export_cannot_continue(capsys, ner, sentence_export, tmp_path, 
     typed = extract(capsys, ner, other, "--file", file, "--out", out, "--resume")
     refusal(typed, "export.json: was changed after the export")
     typed = extract(capsys, ner, other, "--file", file, "--out", out, "--resume", "--trust")
-    refusal(typed, f"{ner} recognises drug, gene, and {other} relates drug:x: they have no pair of types in common")
+    refusal(typed, f"{ner} recognises drug, gene, but {other} relates drug:x: they have no pair of types in common")
     changed = tmp_path / "changed"
     shutil.copytree(ner, changed)
     write(changed / "SHA256SUMS", "other")
@@ -172,7 +172,7 @@ def test_mentions_with_ids_without_an_export_of_relations(capsys, ner, tmp_path)
     assert (second.mentions[0].start, second.mentions[0].type) == (start, "gene"), "an emoji is one character"
     assert first.entities_export == sha256_of(ner / "SHA256SUMS")
     typed = command(capsys, "extract", "--entities", ner, *ways, "--overwrite", "--graph", tmp_path / "g")
-    refusal(typed, "the graph is of relations; add an export of relations, or leave the graph out")
+    refusal(typed, "the graph is of relations; give an export of relations, or leave the graph out")
     typed = command(capsys, "extract", "--entities", ner, "--evaluate", file)
     refusal(typed, "--evaluate scores relations too: give --relations, or use evaluate EXPORT --file FILE")
 

@@ -41,7 +41,7 @@ def test_renamed_types_and_chosen_pairs():
             [("Drug", "Gene")],
             [],
             {},
-            "runs/ner recognises Chemical, Gene, Disease, and runs/cdr relates Drug:Gene: no pair",
+            "runs/ner recognises Chemical, Gene, Disease, but runs/cdr relates Drug:Gene: they have no pair",
         ),
         ([], [("Chemical", "Gen")], {}, "runs/ner does not recognise the type 'Gen'; did you mean 'Gene'?"),
         ([], [], {"Drug": "x"}, "runs/ner does not recognise the type 'Drug'"),

@@ -52,9 +52,9 @@ def test_a_folder_is_read_in_the_order_of_its_names(tmp_path):
     ("name", "data", "said"),
     [
         ("a.txt", b"", "a.txt: has no text"),
-        ("a.txt", b" \r\n", "a.txt: is empty"),
-        ("a.jsonl", b"", "a.jsonl: is empty"),
-        ("a.pubtator", b"\n\n", "a.pubtator: is empty"),
+        ("a.txt", b" \r\n", "a.txt: has no text"),
+        ("a.jsonl", b"", "a.jsonl: has no text"),
+        ("a.pubtator", b"\n\n", "a.pubtator: has no text"),
         ("a.txt", SECRET.encode() + b"\n\xff", "a.txt: line 2: byte 11: is not UTF-8"),
         ("a.jsonl", b'{"id": 1, "text": "a"}\n{"id": 2, "text": "\xff"}\n', "a.jsonl: line 2: byte 42: is not UTF-8"),
         ("a.jsonl", b'{"text": "a"}\n', 'a.jsonl: line 1: has no "id"'),

@@ -465,7 +465,7 @@ def refused(build, *parts):
     ("adapter", "parts"),
     [
         ({"kind": "lora", "rank": 0}, ("'model.adapter.rank' must be at least 1, got 0",)),
-        ({"kind": "lora", "rank": WIDTH + 1}, ("width of 16", "rank is 17", "model.adapter.rank")),
+        ({"kind": "lora", "rank": WIDTH + 1}, ("has width 16", "rank is 17", "model.adapter.rank")),
         ({"kind": "lora", "targets": ["qeury"]}, ("no dense layer 'qeury'", "can be: dense, key, query, value")),
         ({"kind": "bitfit", "rank": 3}, ("'model.adapter.rank' needs kind = 'lora' or 'ffa_lora'",)),
         ({"kind": "adalora"}, ("must be one of 'lora', 'ffa_lora', 'bitfit'",)),

@@ -307,7 +307,7 @@ def test_a_hub_id_is_read_from_the_local_copy(tmp_path, monkeypatch):
     parts = ["model-0.safetensors", "model-1.safetensors"]
     assert asked == ["model.safetensors", "model.safetensors.index.json", *parts]
     (tmp_path / "model.safetensors.index.json").unlink()
-    with pytest.raises(UserError, match="encoder an/encoder: holds neither model"):
+    with pytest.raises(UserError, match="encoder an/encoder: has neither model"):
         assign_pretrained(layer, "an/encoder")
 
 

@@ -63,7 +63,7 @@ def test_a_run_can_begin_while_its_lock_is_looked_at(run):
     folder = RunFolder(run)
     with folder.locked():
         assert read(run).state == TRAINING
-        with pytest.raises(UserError, match="another process is working in this folder"), RunFolder(run).locked():
+        with pytest.raises(UserError, match="another process is using this folder"), RunFolder(run).locked():
             pass
     assert read(run).state == IDLE
 

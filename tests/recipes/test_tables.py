@@ -22,9 +22,9 @@ def test_keys_read_off_the_source_are_those_of_the_classes(name):
     ("tables", "message"),
     [
         ({"algorithm": {"name": "fedpap", "muu": 1}}, "unknown key 'algorithm.muu'; did you mean 'mu'?"),
-        ({"algorithm": {"name": "fedavg", "xyzzy": 1}}, "unknown key 'algorithm.xyzzy'; no algorithm has it"),
+        ({"algorithm": {"name": "fedavg", "xyzzy": 1}}, "unknown key 'algorithm.xyzzy'; no algorithm has this key"),
         ({"model": {"name": "lstm", "unitz": 1}}, "unknown key 'model.unitz'; did you mean 'units'?"),
-        ({"client_model": {"name": "lstm", "xyzzy": 1}}, "unknown key 'client_model.xyzzy'; no model has it"),
+        ({"client_model": {"name": "lstm", "xyzzy": 1}}, "unknown key 'client_model.xyzzy'; no model has this key"),
         ({"aggregation": {"rules": "rfa"}}, "unknown key 'aggregation.rules'; did you mean 'rule'?"),
         ({"server_optimizer": {"nam": "adam"}}, "unknown key 'server_optimizer.nam'; did you mean 'name'?"),
     ],

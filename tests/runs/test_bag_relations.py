@@ -167,7 +167,7 @@ def test_bags_whose_pair_is_trained_on():
     everything = {(f"h{n}", f"t{n}") for n in range(9, 21)}
     assert pairs_of(new, "dev") | pairs_of(new, "test") == everything - trained_on
     assert pairs_of(all_of_them, "dev") | pairs_of(all_of_them, "test") == everything
-    assert any(note == "test: 3 of 12 bags left out, nyt10 has their pairs" for note in new.notes)
+    assert any(note == "test: 3 of 12 bags left out because nyt10 has their pairs" for note in new.notes)
     for prepared in (new, all_of_them):
         assert not pairs_of(prepared, "dev") & pairs_of(prepared, "test")
 

@@ -205,7 +205,7 @@ def test_local_heads_are_kept_and_resumed(runtime, tmp_path):
         ({"baseline": {"kind": "local"}, "failures": {"dropout": 0.1}}, ["[failures] has no effect"]),
         (
             {"baseline": {"kind": "local"}, "algorithm": {"name": "scaffold"}},
-            ["[baseline] with scaffold", "keep a"],
+            ["[baseline] with scaffold", "keep their own state"],
         ),
         ({"personalise": {"epochs": 0}}, ["'personalise.epochs' must be at least 1 if local_head is false"]),
         ({"personalise": {"layers": "adapter"}}, ["'personalise.layers' is 'adapter', but the model has no adapter"]),

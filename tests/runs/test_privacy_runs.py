@@ -217,7 +217,7 @@ def test_statistics_of_the_training_leave_only_where_a_simulation_asks_for_them(
     added = set(with_metrics.privacy["seen_by_server"]) - set(quiet.result.privacy["seen_by_server"])
     assert sorted(line.split(",")[0] for line in added) == [
         "the evaluation of all training examples",
-        "the training loss, the number of steps",
+        "the training loss",
     ]
 
 
@@ -410,7 +410,11 @@ BAD = [
     ({"noise_multiplier": 1.0, "delta": 1.0}, {}, ["'privacy.delta'"]),
     ({"noise_multiplier": 1.0, "noise_seed": "clock"}, {}, ["'privacy.noise_seed'", "'file:PATH'", "'clock'"]),
     ({"noise_multiplier": 1.0, "noise_seed": "file:/no/such"}, {}, ["'privacy.noise_seed'", "/no/such", "No such"]),
-    ({"noise_multiplier": 1.0, "noise_seed": "file:/dev/null"}, {}, ["'privacy.noise_seed'", "/dev/null", "no file"]),
+    (
+        {"noise_multiplier": 1.0, "noise_seed": "file:/dev/null"},
+        {},
+        ["'privacy.noise_seed'", "/dev/null", "is not a regular file"],
+    ),
     ({"noise_multiplier": 0.1, "epsilon": 1.0}, {}, ["'privacy.epsilon'", "first round"]),
     (
         {"noise_multiplier": 1.0, "unit": "group"},

@@ -21,8 +21,8 @@ def test_texts_are_compared_without_width_case_and_blanks():
     train = [text("Fever  today"), text("ＡＢＣ 发烧"), text("cough")]
     dev = [text("fever today "), text("abc 发烧"), text("coughs"), text("FEVER\tTODAY")]
     assert duplicate_notes({"train": train, "dev": dev, "test": [text("Coughs"), text("new")]}) == (
-        "duplicates: 3 of 4 dev examples (75.0%) are in train, too",
-        "duplicates: 1 of 2 test examples (50.0%) are in dev, too",
+        "duplicates: 3 of 4 dev examples (75.0%) are also in train",
+        "duplicates: 1 of 2 test examples (50.0%) are also in dev",
     )
     assert duplicate_notes({"train": train, "test": [text("new")]}) == duplicate_notes({"train": train}) == ()
 
@@ -53,7 +53,7 @@ def notes_of(folder, same, *overrides):
 def test_the_notes_of_a_run_say_it_with_dev_and_without_text(tmp_path):
     assert notes_of(tmp_path, same=False) == []
     (note,) = notes_of(tmp_path, same=True)
-    assert note.startswith("duplicates: ") and note.endswith(" are in train, too")
+    assert note.startswith("duplicates: ") and note.endswith(" are also in train")
     notes = notes_of(tmp_path, True, "choice.dev_share=0.4")
     splits = [(note.split(" examples")[0].split()[-1], note.split(" are in ")[1]) for note in notes]
     assert splits == [("test", "train, too"), ("dev", "train, too"), ("test", "dev, too")]

@@ -273,7 +273,7 @@ def test_notes_say_what_was_cut_and_what_stands_in_both_splits(texts, tmp_path):
     assert any(note.startswith(missing) for note in cut.notes)
     repeated = [{**record(0), "id": str(n), "ward": WARDS[n % 4]} for n in range(16)]
     notes = prepare(write_texts(tmp_path / "texts.jsonl", repeated)).notes
-    assert "duplicates: 4 of 4 test examples (100.0%) are in train, too" in notes
+    assert "duplicates: 4 of 4 test examples (100.0%) are also in train" in notes
     assert "15 texts repeat an earlier one" in notes
     assert not any(SECRET in note for note in (*cut.notes, *notes))
 

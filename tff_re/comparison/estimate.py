@@ -109,7 +109,7 @@ class Estimate:
         every = statistics.fmean(seconds for timed in self._seconds.values() for seconds in timed)
         left = sum(statistics.fmean(self._seconds.get(name, [every])) for name in self._left)
         at_once = max(1, min(self._jobs, len(self._left) + self._sweep_left))
-        return f"about {in_words((left + every * self._sweep_left) / at_once)} estimated from the runs so far"
+        return f"about {in_words((left + every * self._sweep_left) / at_once)}, estimated from the runs so far"
 
 
 @dataclass

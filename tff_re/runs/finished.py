@@ -88,7 +88,7 @@ def open_run(
         if (start := stored(folder)) is not None:
             data_paths = dataclasses.replace(data_paths, words=start.words)
         opened = runtime if isinstance(runtime, Runtime) else open_runtime(runtime, log_path=folder.log)
-        with folder.locked(), writing(folder.path), opened:
+        with folder.locked(), writing(folder.path), opened as entered:
             builder = ExperimentBuilder(data_paths) if builder_of is None else builder_of(folder, recipe, data_paths)
             experiment = builder.build(recipe, trains=False)
             if start is not None:
@@ -98,7 +98,7 @@ def open_run(
                     f"{path}: this run has one model per client and no global model; use a run without baseline.kind "
                     "= 'local' and personalise.local_head"
                 )
-            yield FinishedRun(builder, experiment, folder, *final_weights(experiment, folder, last=last)), opened
+            yield FinishedRun(builder, experiment, folder, *final_weights(experiment, folder, last=last)), entered
 
 
 def may_be_written(path: Path) -> bool:

@@ -58,7 +58,7 @@ def test_without_the_pairs_of_another_corpus():
     train = corpus(sentence(9, A, BOTH), name="train")
     left = without_pairs(toy(), train)
     assert left.pairs == (B, C) and [s.sentence_id for s in left.sentences] == ["s1", "s3", "s4"]
-    assert left.notes == ("1 of 3 bags left out, train has their pairs",)
+    assert left.notes == ("1 of 3 bags left out because train has their pairs",)
     assert without_pairs(left, train) == left
     assert refused(without_pairs, train, toy()) == "corpus train: no bag is left; use corpora with different pairs"
 

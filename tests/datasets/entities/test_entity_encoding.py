@@ -300,7 +300,7 @@ def test_json_of_other_things_is_refused(tokenizer, kind):
         ({"scheme": "IOB"}, "scheme must be one of 'BIO', 'BIOES', got 'IOB'"),
         (
             {"entity_types": ["Drug", "Drug"]},
-            "there are no entity types, an empty one, or one twice; name every type once",
+            "there are no entity types, or one is empty or a duplicate; name every type once",
         ),
         ({last: ...}, f'has no "{last}"; export the model again'),
     ):
