@@ -62,7 +62,7 @@ class CompareAnswer(Answer):
             before, after, difference, low, high = self.numbers.tolist()
             if not (0 <= before <= 1 and 0 <= after <= 1 and -1 <= low <= high <= 1):
                 raise ValueError("'numbers' must be shares from 0 to 1, and an interval of their difference")
-            if abs(after - before - difference) > 1e-6:
+            if not abs(after - before - difference) <= 1e-6:  # NaN neither
                 raise ValueError("'numbers' must have the difference of the first two")
             if (self.verdict == "gain" and low <= 0) or (self.verdict == "loss" and high >= 0):
                 raise ValueError("'verdict' must be that of the interval")
