@@ -186,7 +186,7 @@ def test_a_text_without_its_markers_is_refused_by_number(text):
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         graph("pieces", 24)[1](tf.constant([good, good, text]))
     message = str(caught.value)
-    assert "[2]" in message and ("once" in message or "empty" in message) and "Miller" not in message
+    assert "[2]" in message and ("repeated" in message or "empty" in message) and "Miller" not in message
 
 
 @pytest.mark.parametrize("span", [(3, 3), (2, 1), (-1, 2), (0, 21), (21, 22)])
