@@ -391,7 +391,7 @@ def test_fedetf_over_three_rounds(fedavg):
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
-        (lambda: toolbox.encoder_model(WIDTH, 3, CLASSES), "they are 3 wide"),
+        (lambda: toolbox.encoder_model(WIDTH, 3, CLASSES), "they have width 3"),
         (lambda: dataclasses.replace(toolbox.linear_model(5, 3), classifier=None), "a dense layer of its features"),
     ],
 )

@@ -315,7 +315,7 @@ def test_a_changed_or_missing_file_of_digests_is_refused(exported, corpus, capsy
     path.write_text("{}", "utf-8")
     refusal(command(capsys, *arguments_of, "--trust"), "training_digests.json: holds no digests of training texts")
     path.unlink()
-    refusal(command(capsys, *arguments_of), "training_digests.json: is missing: SHA256SUMS names it")
+    refusal(command(capsys, *arguments_of), "training_digests.json: is missing, but SHA256SUMS lists it")
     typed = command(capsys, *arguments_of, "--trust")
     assert typed.code == 0 and "seen in training: not known" in typed.out
 
