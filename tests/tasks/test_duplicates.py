@@ -55,8 +55,8 @@ def test_the_notes_of_a_run_say_it_with_dev_and_without_text(tmp_path):
     (note,) = notes_of(tmp_path, same=True)
     assert note.startswith("duplicates: ") and note.endswith(" are also in train")
     notes = notes_of(tmp_path, True, "choice.dev_share=0.4")
-    splits = [(note.split(" examples")[0].split()[-1], note.split(" are in ")[1]) for note in notes]
-    assert splits == [("test", "train, too"), ("dev", "train, too"), ("test", "dev, too")]
+    splits = [(note.split(" examples")[0].split()[-1], note.split(" are also in ")[1]) for note in notes]
+    assert splits == [("test", "train"), ("dev", "train"), ("test", "dev")]
     assert SECRET not in "".join(notes)
 
 
