@@ -239,7 +239,7 @@ def test_masks_and_privacy_lower_what_is_told():
     ("algorithm", "keys", "line"),
     [
         ("fedavgs", ("baseline={kind = 'pooled'}",), "nobody has all examples; set it to 'local'"),
-        ("moon", (BOTH[0],), "its clients keep a state of their own"),
+        ("moon", (BOTH[0],), "its clients keep their own state"),
         ("fedavgs", ("personalise={local_head = true}",), "'personalise.local_head' is not for runs across sites"),
         ("fedavgs", ("personalise={layers = 'adapter'}",), "has no adapter"),
     ],

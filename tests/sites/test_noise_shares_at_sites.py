@@ -215,16 +215,16 @@ def test_a_computation_with_sums_without_noise_is_refused():
 
     def program_of(aggregate):
         program = Program(tff.federated_computation(lambda value: aggregate(value), NUMBER))
-        return recipe, {"train": program}, {"train": program.digest}
+        return recipe, {"train": program}
 
-    decisions_of().computation(*program_of(words))
+    decisions_of().programs(*program_of(words))
     for more in (
         lambda value: tff.federated_zip((words(value), named_sum("loss", value))),
         lambda value: named_sum("loss", value),
         lambda value: words(tff.federated_map(second_stage, (value, tff.federated_broadcast(words(value))))),
     ):
         with pytest.raises(Refused, match="covers one sum of integers in a round"):
-            decisions_of().computation(*program_of(more))
+            decisions_of().programs(*program_of(more))
 
 
 def test_a_site_counts_the_rounds_of_the_budget(monkeypatch, tmp_path):

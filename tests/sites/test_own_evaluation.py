@@ -147,13 +147,13 @@ def test_what_does_not_go_with_bags(tmp_path, task, tables, line):
     federation.close()
 
 
-def document_sites(folder, dataset="cdr", write=write_documents):
+def document_sites(folder, dataset="cdr", write=write_documents, **keys):
     """(files of the sites, one with the documents of all); the longest document is at the coordinator."""
     files, numbers = {}, {}
     for number, site in enumerate(NAMES):
         data_of_site = {"dataset": dataset, "path": "texts.pubtator"}
         files[site] = write_site(
-            folder / site, site, {}, data=data_of_site, set={"task.tokenizer": str(marking_encoder())}
+            folder / site, site, {}, data=data_of_site, set={"task.tokenizer": str(marking_encoder())}, **keys
         )
         numbers[site] = [n for n in range(number, 12, 3) if n != 8]
         write(folder / site / "texts.pubtator", numbers[site])

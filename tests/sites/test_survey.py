@@ -188,7 +188,8 @@ def test_clients_of_sites_and_their_sizes(tmp_path):
 def test_bags_and_documents(tmp_path):
     result, _ = surveyed(bag_sites(tmp_path / "bags")[0], bag_recipe(tmp_path))
     assert list(result.tables["texts"].rows) == ["train"] and cells(result, "texts")["texts"].total > 0
-    result, _ = surveyed(document_sites(tmp_path / "documents")[0], document_recipe(), least_count=2)
+    files, _ = document_sites(tmp_path / "documents", allow={"survey": {"least_count": 2}})
+    result, _ = surveyed(files, document_recipe(), least_count=2, labels=["CID"])
     assert "CID" in cells(result, "labels") and "unknown" in result.tables
 
 

@@ -21,7 +21,7 @@ from tff_re.runs.run import train_in
 from tff_re.runs.setup import Setup
 from tff_re.runs.training import Result
 from tff_re.runtime.errors import WorkerDied
-from tff_re.runtime.events import SITES_AGREED
+from tff_re.runtime.events import RUN_NOTE, SITES_AGREED
 from tff_re.sites.agreement import Agreement, read_agreement
 from tff_re.sites.asking import Patience
 from tff_re.sites.experiments import finished_builder
@@ -90,10 +90,11 @@ class AcrossSites(Setup):
         self._rows = {(int(row["round"]), row["split"], row["site"]): row for row in read_table(folder.site_metrics)}
         hidden = set(self._agreement.sites_that_allow("own")) - {*self._runtime.sites_with_rows}
         if hidden:
-            self._runtime.sites.say(
+            line = (
                 f"no rows of single sites are written ({', '.join(sorted(hidden))}): sums are masked, and a row would "
                 "tell the sums of the other sites"
             )
+            self._runtime.sites.say(RUN_NOTE, line=line)
         write_text(folder.sites, self._agreement.to_json() + "\n")
         patience, clients = self._runtime.sites.patience, len(self._agreement.clients)
         said = {"clients": clients, "quorum": patience.quorum, "seconds": patience.stage_seconds}
