@@ -203,6 +203,8 @@ def cut_overrides(recipe: Recipe) -> list[str]:
         made["partition.num_clients"] = 3
     if recipe.training.client_fraction is None:
         made["training.clients_per_round"] = 2
+    if getattr(recipe.choice, "patience", None) is not None:
+        made["choice.patience"] = 1
     return [f"{key}={value}" for key, value in made.items()]
 
 
