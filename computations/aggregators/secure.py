@@ -18,6 +18,7 @@ from computations.ranges import POSITIVE, require
 from computations.traffic import words_of
 
 MOST_BITS, MOST_MODULUS_BITS = 32, 62
+"""A total and a client's word are added before the remainder is taken."""
 
 
 class SecureSumFactory(tff.aggregators.UnweightedAggregationFactory):
@@ -63,22 +64,10 @@ class SecureSumFactory(tff.aggregators.UnweightedAggregationFactory):
         Its state is that of the estimate, or ().
         """
         value_type = tff.types.to_type(value_type)
-        words = words_of(self._modulus_bits)
         encode = self._with_bound(self._encode, value_type)
         sent_type = encode.type_signature.result.sent
         decode = self._decoder(value_type, sent_type[0])
-        modulus = 2**self._modulus_bits
-
-        @tff.tensorflow.computation
-        def zero():
-            return collections.OrderedDict({words: [zeros(t.shape, t.dtype) for t in sent_type[0]]})
-
-        @tff.tensorflow.computation(sent_type, sent_type)
-        def add(left, right):
-            pairs = zip(left[words], right[words], strict=True)
-            return collections.OrderedDict({words: [tf.math.floormod(a + b, modulus) for a, b in pairs]})
-
-        report = tff.tensorflow.computation(lambda sums: sums[words], sent_type)
+        zero, add, report = word_sums(sent_type, self._modulus_bits)
         counted = collections.OrderedDict(clipped=np.float32, clients=np.float32)
         share = tff.tensorflow.computation(
             lambda sums: tf.math.divide_no_nan(sums["clipped"], sums["clients"]), tff.types.to_type(counted)
@@ -119,14 +108,12 @@ class SecureSumFactory(tff.aggregators.UnweightedAggregationFactory):
 
     def _encode(self, value, bound):
         """Return what a client sends, and its statistics."""
-        # A total and a client's word are added before the remainder is taken.
-        dtype = tf.int32 if self._modulus_bits <= 30 else tf.int64
         tensors, bound = tf.nest.flatten(value), tf.cast(bound, tf.float64)
         sent, clipped, largest = [], [], []
         for tensor in tensors:
             wide = tf.cast(tensor, tf.float64)
             rounded = tf.round(tf.clip_by_value(wide, -bound, bound) / (bound / self._levels))
-            sent.append(tf.cast(tf.math.floormod(tf.cast(rounded, tf.int64), 2**self._modulus_bits), dtype))
+            sent.append(as_word(rounded, self._modulus_bits))
             clipped.append(tf.reduce_sum(tf.cast(tf.abs(wide) > bound, tf.float64)))
             largest.append(tf.reduce_max(tf.abs(wide)))
         numbers = sum(tensor.shape.num_elements() for tensor in tensors)
@@ -139,7 +126,7 @@ class SecureSumFactory(tff.aggregators.UnweightedAggregationFactory):
 
     def _decoder(self, value_type, sums_type) -> tff.Computation:
         """Return (integers[, bound]) -> the sum, as `value_type`."""
-        skeletons, modulus = [], 2**self._modulus_bits
+        skeletons = []
 
         @tff.tensorflow.computation(value_type)
         def flatten(value):
@@ -150,12 +137,42 @@ class SecureSumFactory(tff.aggregators.UnweightedAggregationFactory):
 
         def decode(sums, bound):
             step = tf.cast(bound, tf.float64) / self._levels
-            centred = [tf.cast(s, tf.int64) for s in sums]
-            centred = [tf.where(s >= modulus // 2, s - modulus, s) for s in centred]
-            tensors = [tf.cast(tf.cast(s, tf.float64) * step, d) for s, d in zip(centred, dtypes, strict=True)]
+            integers = [integer_of(word, self._modulus_bits) for word in sums]
+            tensors = [tf.cast(tf.cast(i, tf.float64) * step, d) for i, d in zip(integers, dtypes, strict=True)]
             return tf.nest.pack_sequence_as(skeletons[0], tensors)
 
         return self._with_bound(decode, sums_type)
+
+
+def as_word(integer: tf.Tensor, modulus_bits: int) -> tf.Tensor:
+    """Return an integer modulo 2^m, int32, or int64 if a sum of two would not fit."""
+    word = tf.math.floormod(tf.cast(integer, tf.int64), 2**modulus_bits)
+    return tf.cast(word, tf.int32 if modulus_bits <= 30 else tf.int64)
+
+
+def integer_of(word: tf.Tensor, modulus_bits: int) -> tf.Tensor:
+    """Return the integer from -2^(m-1) to 2^(m-1) - 1 that a word stands for, int64."""
+    word, modulus = tf.cast(word, tf.int64), 2**modulus_bits
+    return tf.where(word >= modulus // 2, word - modulus, word)
+
+
+def word_sums(sent_type: tff.Type, modulus_bits: int) -> tuple[tff.Computation, tff.Computation, tff.Computation]:
+    """Return what `federated_aggregate` needs to add what clients send: zero, the sum of two, the words of a sum.
+
+    `sent_type`: of what a client sends, the words under their name (`words_of`).
+    """
+    words, modulus = words_of(modulus_bits), 2**modulus_bits
+
+    @tff.tensorflow.computation
+    def zero():
+        return collections.OrderedDict({words: [zeros(t.shape, t.dtype) for t in sent_type[0]]})
+
+    @tff.tensorflow.computation(sent_type, sent_type)
+    def add(left, right):
+        pairs = zip(left[words], right[words], strict=True)
+        return collections.OrderedDict({words: [tf.math.floormod(a + b, modulus) for a, b in pairs]})
+
+    return zero, add, tff.tensorflow.computation(lambda sums: sums[words], sent_type)
 
 
 def modulus_bits_for(bits: int, clients: int) -> int:

@@ -16,13 +16,10 @@ import tensorflow as tf
 from computations import federated as tff
 from computations.aggregators.private_mean import contribution
 from computations.aggregators.private_noise import NOISE_SEED
+from computations.aggregators.secure import MOST_MODULUS_BITS, as_word, integer_of, word_sums
 from computations.errors import CompositionError
-from computations.local_model import zeros
 from computations.privacy.shares import NoiseShares
 from computations.traffic import words_of
-
-MOST_MODULUS_BITS = 62
-"""A total and a client's word are added before the remainder is taken."""
 
 
 class SharedNoiseMeanFactory(tff.aggregators.WeightedAggregationFactory):
@@ -94,7 +91,7 @@ class SharedNoiseMeanFactory(tff.aggregators.WeightedAggregationFactory):
 
     def _decoder(self, value_type: tff.Type, sums_type: tff.Type, bits: int) -> tff.Computation:
         """Return (total, factor) -> the mean times the factor, as `value_type`."""
-        step, expected, modulus, skeletons = self._shares.step, self._expected, 2**bits, []
+        step, expected, skeletons = self._shares.step, self._expected, []
 
         @tff.tensorflow.computation(value_type)
         def flatten(value):
@@ -105,8 +102,7 @@ class SharedNoiseMeanFactory(tff.aggregators.WeightedAggregationFactory):
 
         @tff.tensorflow.computation(sums_type, np.float32)
         def decode(sums, factor):
-            totals = [tf.cast(words, tf.int64) for words in sums]
-            totals = [tf.where(t >= modulus // 2, t - modulus, t) for t in totals]
+            totals = [integer_of(word, bits) for word in sums]
             factor = tf.cast(factor, tf.float64)
             means = [factor * tf.cast(t, tf.float64) * step / expected for t in totals]
             means = [tf.cast(m, dtype) for m, dtype in zip(means, dtypes, strict=True)]
@@ -139,7 +135,7 @@ def _modulus_bits(chosen: int | None, needed: int) -> int:
 
 def _encoder(shares: NoiseShares, numbers: int, bits: int):
     """Return (update, weight) -> the words that a client sends, as TensorFlow."""
-    bound, norm, dtype = shares.bound, shares.norm(numbers), tf.int32 if bits <= 30 else tf.int64
+    bound, norm = shares.bound, shares.norm(numbers)
 
     def encode(update, weight):
         clipped = contribution(update, weight, tf.constant(shares.clip, tf.float32))["values"]
@@ -149,26 +145,14 @@ def _encoder(shares: NoiseShares, numbers: int, bits: int):
         # Only rounding errors of floating point make it larger than the norm; towards zero, nothing grows.
         shrunk = [tf.sign(t) * tf.floor(tf.abs(t) * (norm / tf.maximum(size, norm))) for t in rounded]
         sent = [tf.where(size > norm, s, t) for s, t in zip(shrunk, rounded, strict=True)]
-        words = [tf.cast(tf.math.floormod(tf.cast(t, tf.int64), 2**bits), dtype) for t in sent]
-        return collections.OrderedDict({words_of(bits): words})
+        return collections.OrderedDict({words_of(bits): [as_word(t, bits) for t in sent]})
 
     return encode
 
 
 def _sums(sent_type: tff.Type, bits: int) -> tff.Computation:
     """Return the sum of words at clients modulo 2^bits, as a list at the server."""
-    words, modulus = words_of(bits), 2**bits
-
-    @tff.tensorflow.computation
-    def zero():
-        return collections.OrderedDict({words: [zeros(t.shape, t.dtype) for t in sent_type[0]]})
-
-    @tff.tensorflow.computation(sent_type, sent_type)
-    def add(left, right):
-        pairs = zip(left[words], right[words], strict=True)
-        return collections.OrderedDict({words: [tf.math.floormod(a + b, modulus) for a, b in pairs]})
-
-    report = tff.tensorflow.computation(lambda total: total[words], sent_type)
+    zero, add, report = word_sums(sent_type, bits)
 
     @tff.federated_computation(tff.FederatedType(sent_type, tff.CLIENTS))
     def sums(sent):
@@ -187,7 +171,6 @@ def _noise_at_server(sums_type: tff.Type, deviation: float, bits: int) -> tuple[
 
     The noise is a rounded Gaussian.
     """
-    dtypes = [t.dtype for t in sums_type]
 
     @tff.tensorflow.computation
     def first():
@@ -196,8 +179,7 @@ def _noise_at_server(sums_type: tff.Type, deviation: float, bits: int) -> tuple[
     @tff.tensorflow.computation(first.type_signature.result, sums_type)
     def noise(state, sums):
         totals, known = _noised(state, [tf.cast(words, tf.int64) for words in sums], deviation)
-        words = [tf.cast(tf.math.floormod(t, 2**bits), dtype) for t, dtype in zip(totals, dtypes, strict=True)]
-        return _state(state["round"] + 1), words, known
+        return _state(state["round"] + 1), [as_word(t, bits) for t in totals], known
 
     @tff.federated_computation
     def initialize():
