@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import tensorflow as tf
 
 from computations import federated as tff
-from computations.inference import joined, over_batches
+from computations.inference import over_batches
 from computations.local_model import LABEL, LocalModel, assign_weights, features_of, zero_initialisers
 
 BATCH = 256
@@ -72,23 +72,27 @@ def client_evaluation(model: LocalModel, *, batch_size: int | None = None) -> tf
 
 
 def build_example_statistics(model: LocalModel) -> tff.Computation:
-    """(<weights@SERVER, examples@CLIENTS> -> statistics of each example@CLIENTS), for simulations.
+    """(<weights@SERVER, examples@CLIENTS> -> statistics of each example@CLIENTS).
 
     The statistics are those of `COUNTS` that the model has, float32 [n, K], in the order of a client's examples; of a
-    confusion matrix its diagonal and its sums. They tell how a model answers each single example, so that nothing
-    across sites computes them.
+    classifier of whole examples those of its one prediction, [n, C]. They tell how a model answers each single
+    example: a simulation computes them, and a site for itself, but none leave it.
     """
+    whole = model.rows is None
+    batch_size = (model.inference_batch or BATCH) if whole else 1
 
     @tff.tensorflow.computation(model.weights_type, model.examples_type)
     def count(weights, examples):
         with zero_initialisers():
             keras_model = model.build()
 
-        def of_example(batch):
-            outputs = keras_model(features_of(batch), training=False)
-            return _counts(model.statistics(model.labels_of(batch), outputs))
+        def of_examples(batch):
+            outputs, labels = keras_model(features_of(batch), training=False), model.labels_of(batch)
+            if whole:
+                return _of_predictions(labels, outputs["logits"])
+            return {name: counts[tf.newaxis] for name, counts in _counts(model.statistics(labels, outputs)).items()}
 
-        scored = _for_batches(model, of_example)
+        scored = _for_batches(model, of_examples)
 
         def write(i, batch, done):
             counted = scored(batch)
@@ -97,13 +101,13 @@ def build_example_statistics(model: LocalModel) -> tff.Computation:
         @tf.function(autograph=False)
         def run():
             assign_weights(keras_model, weights)
-            number = tf.shape(examples[LABEL])[0]
+            batches = -(-tf.shape(examples[LABEL])[0] // batch_size)
             arrays = collections.OrderedDict(
-                (name, tf.TensorArray(tf.float32, size=number, element_shape=tensor.shape))
-                for name, tensor in scored.structured_outputs.items()
+                (name, tf.TensorArray(tf.float32, batches, element_shape=[None, t.shape[1]], infer_shape=False))
+                for name, t in scored.structured_outputs.items()
             )
-            done = over_batches(examples, 1, write, arrays)
-            return collections.OrderedDict((name, array.stack()) for name, array in done.items())
+            done = over_batches(examples, batch_size, write, arrays)
+            return collections.OrderedDict((name, array.concat()) for name, array in done.items())
 
         return run()
 
@@ -116,56 +120,17 @@ def build_example_statistics(model: LocalModel) -> tff.Computation:
     return example_statistics
 
 
-COUNTED = 3
-"""Numbers of an example, see `example_counts`."""
-
-
-def example_counts(model: LocalModel) -> tff.Computation:
-    """Return (<weights@SERVER, examples@SERVER> -> float32 [n, COUNTED]@SERVER), the counts of each example.
-
-    They are its correct, predicted and true classes, for a party that holds the examples itself.
-
-    A classifier of whole examples predicts one class of each, so that F1 of these counts is its accuracy. Otherwise
-    they are the entities, or the related pairs, of each text.
-    """
-    whole = model.rows is None
-    batch_size = (model.inference_batch or BATCH) if whole else 1
-
-    @tff.tensorflow.computation(model.weights_type, model.examples_type)
-    def count(weights, examples):
-        with zero_initialisers():
-            keras_model = model.build()
-
-        def counts(batch):
-            outputs, labels = keras_model(features_of(batch), training=False), model.labels_of(batch)
-            if not whole:
-                statistics = model.statistics(labels, outputs)
-                names = ("true_positives", "predicted", "actual")
-                return tf.stack([tf.reduce_sum(tf.cast(statistics[name], tf.float32)) for name in names])[tf.newaxis]
-            predicted = tf.argmax(outputs["logits"], axis=-1, output_type=tf.int32)
-            correct = tf.cast(tf.equal(predicted, tf.cast(labels, tf.int32)), tf.float32)
-            return tf.stack([correct, tf.ones_like(correct), tf.ones_like(correct)], axis=-1)
-
-        @tf.function(autograph=False)
-        def run():
-            assign_weights(keras_model, weights)
-            return joined(examples, batch_size, counts, [COUNTED])
-
-        return run()
-
-    @tff.federated_computation(
-        tff.FederatedType(model.weights_type, tff.SERVER), tff.FederatedType(model.examples_type, tff.SERVER)
-    )
-    def counts_of_examples(weights, examples):
-        return tff.federated_map(count, (weights, examples))
-
-    return counts_of_examples
-
-
 def _for_batches(model: LocalModel, function: Callable) -> Callable:
     """Return the function of a batch of examples as a graph for batches of any size."""
     specs = {name: tf.TensorSpec(spec.shape, spec.dtype) for name, spec in model.input_spec.items()}
     return tf.function(function, autograph=False).get_concrete_function(specs)
+
+
+def _of_predictions(labels: tf.Tensor, logits: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Return the counts of each example by its one predicted class, float32 [B, C] each."""
+    classes = logits.shape[-1]
+    predicted, actual = tf.one_hot(tf.argmax(logits, axis=-1), classes), tf.one_hot(tf.cast(labels, tf.int32), classes)
+    return {"true_positives": predicted * actual, "predicted": predicted, "actual": actual}
 
 
 def _counts(statistics: Mapping[str, tf.Tensor]) -> collections.OrderedDict:

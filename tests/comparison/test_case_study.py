@@ -183,7 +183,7 @@ def test_runs_that_do_not_belong_together(runs, runtime, capsys, tmp_path):
     refusal(typed, f"{tmp_path / 'seed1'}: its data or partition differ from", "use runs with the same seed")
     train_run(tiny("training.rounds=1"), tmp_path / "other", builder=builder(), runtime=runtime, details=False)
     typed = command(capsys, "cases", runs["mil_none"].folder, tmp_path / "other")
-    refusal(typed, f"{tmp_path / 'other'}: is a run of synthetic; cases need a run on bags of sentences")
+    refusal(typed, f"{tmp_path / 'other'}: is a run of the task synthetic, but cases need a run on bags of sentences")
     refusal(command(capsys, "cases", tmp_path / "none"), f"{tmp_path / 'none'}: no such folder")
     refusal(command(capsys, "cases", runs["mil_none"].folder, "--out", tmp_path / "no" / "c.csv"), "c.csv")
 

@@ -11,18 +11,19 @@ from sklearn.metrics import confusion_matrix
 
 from tests.documents_for_tests import document_table
 from tests.upper_floors import builder, command, consultations, text_recipe, tiny, write_json, write_recipe
-from tff_re.comparison import resampling
 from tff_re.comparison.outcome import compare
 from tff_re.comparison.report import write_report
-from tff_re.comparison.resampling import difference_interval, metrics_of_draws, read_units, write_units
 from tff_re.comparison.suite import load_suite
+from tff_re.comparison.units_file import read_units, write_units
 from tff_re.errors import UserError
 from tff_re.runs import measured_units
 from tff_re.runs.reading import read_test_units
 from tff_re.runs.run import train_run
+from tff_re.tasks import resampling
 from tff_re.tasks.measured_units import MeasuredUnits, summed_by_unit
 from tff_re.tasks.metrics import classification_metrics
 from tff_re.tasks.ranking_metrics import ranking_metrics
+from tff_re.tasks.resampling import difference_interval, metrics_of_draws
 from tff_re.tasks.span_metrics import SpanMeasures
 
 

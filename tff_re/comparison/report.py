@@ -16,7 +16,6 @@ from tff_re.comparison.costs import megabytes_by_round, steps_by_round
 from tff_re.comparison.outcome import Outcome, compare, run_folder
 from tff_re.comparison.planning import Part
 from tff_re.comparison.record import FORMAT, RECORD
-from tff_re.comparison.resampling import UNITS, write_units
 from tff_re.comparison.rows import ComparisonRow, Table
 from tff_re.comparison.statistics import t_interval
 from tff_re.comparison.suite import Entry, Suite, slug
@@ -28,6 +27,7 @@ from tff_re.comparison.tables import (
     table_note,
     table_parts,
 )
+from tff_re.comparison.units_file import UNITS, write_units
 from tff_re.comparison.values import collect, collect_units, facts_of, read_values, tables_of, write_values
 from tff_re.comparison.write_tables import Report, explain, show, stem_of, write_csv
 from tff_re.report.curves import curves, over_values

@@ -9,12 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from tff_re.tasks.resampling import LEVEL
+
 if TYPE_CHECKING:  # tables of numbers need no TensorFlow
     from tff_re.comparison.suite import GainOptions
 
 
-LEVEL, POWER = 0.95, 0.8
-"""Of all intervals and tests, and of the smallest difference that a design could have shown."""
+POWER = 0.8
+"""Of the smallest difference that a design could have shown."""
 BOOTSTRAP_FROM = 8
 """Seeds from which a bootstrap interval says something that Student's t does not."""
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from computations.privacy.options import rounded_up
 from datasets.files import csv_text, write_atomically
-from tff_re.comparison.resampling import difference_interval, paired
 from tff_re.comparison.rows import ComparisonRow, Judged, Table, judge, judge_gains
 from tff_re.comparison.statistics import BOOTSTRAP_FROM, LEVEL, POWER, Difference, MetricSummary, mean_std
 from tff_re.comparison.sweep import BEYOND
 from tff_re.comparison.verdicts import LEAST_SEEDS
+from tff_re.tasks.resampling import difference_interval, paired
 
 if TYPE_CHECKING:
     from rich.console import Group

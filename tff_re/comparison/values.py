@@ -18,8 +18,8 @@ from tff_re.errors import UserError
 
 if TYPE_CHECKING:
     from tff_re.comparison.outcome import Outcome
-    from tff_re.comparison.resampling import Units
     from tff_re.comparison.suite import ClaimOptions, Entry, Suite
+    from tff_re.comparison.units_file import Units
     from tff_re.tasks.measured_units import MeasuredUnits
 
 VALUES, FACTS, FORMAT = "values.csv", "values.json", 1

@@ -10,11 +10,11 @@ from typing import Any
 from rich.text import Text
 
 from datasets.files import write_atomically
-from tff_re.comparison.resampling import UNITS, read_units
 from tff_re.comparison.rows import Table
 from tff_re.comparison.statistics import explain_gain
 from tff_re.comparison.suite import GainOptions, slug
 from tff_re.comparison.tables import comparison_csv, comparison_markdown, comparison_rich, gain_lines
+from tff_re.comparison.units_file import UNITS, read_units
 from tff_re.comparison.values import Value, best_values, read_values, tables_of
 
 

@@ -18,6 +18,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,6 @@ import numpy as np
 
 from computations import federated as tff
 from computations.algorithms.fine_tuning import build_fine_tuned
-from computations.evaluation import example_counts
 from computations.local_model import LABEL
 from datasets.federated import ClientExamples, FederatedExamples
 from tff_re.recipes.reading import Recipe
@@ -45,10 +45,11 @@ from tff_re.sites.comparison_messages import NUMBERS, Alone, AloneAnswer, Compar
 from tff_re.sites.comparisons import compared_models
 from tff_re.sites.decisions import Decisions
 from tff_re.sites.messages import Lost, Refused
-from tff_re.sites.paired_units import difference_interval, f1
 from tff_re.sites.policy import Site
 from tff_re.sites.prepared import Held, SitesPrepared
 from tff_re.sites.program import value_of
+from tff_re.tasks.measured_units import MeasuredUnits, summed_by_unit
+from tff_re.tasks.resampling import difference_interval, metrics_of_draws
 
 _log = logging.getLogger("tff_re.sites")
 
@@ -58,6 +59,8 @@ STEP_SECONDS = 60.0
 LEAST_UNITS = 8
 """With fewer test documents (or examples, where these are single) a comparison is open."""
 
+_F1 = "test/f1"
+"""Of `resampling`, for counts of correct, predicted and true ones."""
 
 _LOCK = threading.Lock()
 """Keras draws initial weights from seeds of the process, which may hold several sites in tests."""
@@ -141,8 +144,8 @@ class OwnModels:
                 models = self._alone_weights(self._experiment(run), _folder(run)), federated
             else:
                 models = federated, self._tuned(run, client, federated)
-            count, examples = example_counts(model), model.arrange(client.test)
-            before, after = (np.asarray(count(weights, examples), np.float64) for weights in models)
+            examples = [model.arrange(client.test)]
+            before, after = (_counts(*experiment.example_statistics(weights, examples)) for weights in models)
         documents = [document for c in _here(experiment.prepared) for document in run.data.test_documents(c.client_id)]
         measured = compared(before, after, documents)
         return {"what": question.what, "measure": data.measures.quality, "examples": len(before), **measured}
@@ -227,24 +230,26 @@ def compared(before: np.ndarray, after: np.ndarray, documents: list[str]) -> dic
     are. Both models are measured on the same units.
 
     Args:
-      before, after: see `example_counts`.
+      before, after: see `_counts`.
       documents: of each example.
     """
     known = len(documents) == len(before)
-    if known:
-        names, numbers = np.unique(documents, return_inverse=True)
-        before, after = (_summed(counts, numbers, len(names)) for counts in (before, after))
-    low, high = difference_interval(before, after)
-    first, second = (float(f1(counts.sum(0))) for counts in (before, after))
-    verdict = "open" if len(before) < LEAST_UNITS else "gain" if low > 0 else "loss" if high < 0 else "open"
-    numbers = dict(zip(NUMBERS, (first, second, second - first, low, high), strict=True))
-    return {**numbers, "verdict": verdict, "units": len(before), "unit": "document" if known else "example"}
+    keys = documents if known else [f"{number:09}" for number in range(len(before))]
+    first, second = (MeasuredUnits("pairs", summed_by_unit(keys, {"counts": counts})) for counts in (before, after))
+    low, high = difference_interval({0: second}, {0: first}, _F1)
+    values = [float(metrics_of_draws(units, np.ones([1, len(units)]))[_F1][0]) for units in (first, second)]
+    verdict = "open" if len(first) < LEAST_UNITS else "gain" if low > 0 else "loss" if high < 0 else "open"
+    numbers = dict(zip(NUMBERS, (*values, values[1] - values[0], low, high), strict=True))
+    return {**numbers, "verdict": verdict, "units": len(first), "unit": "document" if known else "example"}
 
 
-def _summed(counts: np.ndarray, numbers: np.ndarray, units: int) -> np.ndarray:
-    summed = np.zeros((units, counts.shape[1]))
-    np.add.at(summed, numbers, counts)
-    return summed
+def _counts(statistics: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return the correct, predicted and true classes, or entities, of each example, float [n, 3].
+
+    A classifier of whole examples predicts one class of each, so that F1 of these counts is its accuracy.
+    """
+    names = ("true_positives", "predicted", "actual")
+    return np.stack([np.asarray(statistics[name], np.float64).sum(axis=1) for name in names], axis=1)
 
 
 def _here(prepared: SitesPrepared) -> list[ClientExamples]:
