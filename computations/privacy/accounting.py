@@ -304,7 +304,7 @@ def delta_warning(delta: float, number: int, name: str) -> str | None:
         return None
     return (
         f"privacy.delta is {delta:g}, not below 1 / {number} (one over the number of {name}s): publishing one of "
-        "them unchanged would satisfy such a delta; set a smaller delta"
+        "them unchanged would satisfy this delta; set a smaller delta"
     )
 
 

@@ -33,7 +33,7 @@ SAMPLES = {
     id(NUMBER): (2.5, 2.5),
     id(NAME): ("train", "train"),
     id(SITES): (["aachen", "bonn"], ["aachen", "bonn"]),
-    id(FILE): ("/home/someone/run/metrics.csv", "metrics.csv"),
+    id(FILE): ("/anywhere/run/metrics.csv", "metrics.csv"),
     id(TEXT): (SECRET, None),
 }
 """Kind -> (a value, what JSON has of it)."""

@@ -89,3 +89,21 @@ trust = click.option(
     is_flag=True,
     help="Read files that can run code: pickles of gensim, exports that were changed or made elsewhere.",
 )
+stage_seconds = click.option(
+    "--stage-seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=600.0,
+    show_default=True,
+    help="Seconds to wait for a site's answer.",
+)
+
+
+def retry_seconds(default: float):
+    """Return the option of how long a site that does not answer is asked again."""
+    return click.option(
+        "--retry-seconds",
+        type=click.FloatRange(min=0),
+        default=default,
+        show_default=True,
+        help="Seconds to ask a site again that does not answer.",
+    )

@@ -33,20 +33,8 @@ from tff_re.runtime import is_of_sites
 )
 @click.option("--labels", metavar="A,B,C", help="Labels to count, if the recipe does not list them.")
 @options.path_option("--out", help="Also write the page, to FILE.html or FILE.json.")
-@click.option(
-    "--stage-seconds",
-    type=click.FloatRange(min=0, min_open=True),
-    default=600.0,
-    show_default=True,
-    help="Seconds to wait for a site's answer.",
-)
-@click.option(
-    "--retry-seconds",
-    type=click.FloatRange(min=0),
-    default=60.0,
-    show_default=True,
-    help="Seconds to ask a site again that does not answer.",
-)
+@options.stage_seconds
+@options.retry_seconds(60.0)
 def survey(recipe, overrides, seed, runtime, sites, least_count, epsilon, labels, out, stage_seconds, retry_seconds):
     """Ask all sites how their data fit RECIPE before a run: texts, clients, labels, lengths, repeated texts and unknown
     tokens, as sums of counts that each site protects before they leave. No text leaves a site."""

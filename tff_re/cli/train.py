@@ -38,20 +38,8 @@ from tff_re.runtime import is_of_sites
     show_default=True,
     help="Fraction of clients a round needs if a site fails.",
 )
-@click.option(
-    "--stage-seconds",
-    type=click.FloatRange(min=0, min_open=True),
-    default=600.0,
-    show_default=True,
-    help="Seconds to wait for a site's answer.",
-)
-@click.option(
-    "--retry-seconds",
-    type=click.FloatRange(min=0),
-    default=300.0,
-    show_default=True,
-    help="Seconds to ask a site again that does not answer.",
-)
+@options.stage_seconds
+@options.retry_seconds(300.0)
 @options.log
 def train(recipe, overrides, out, seed, sites, quorum, stage_seconds, retry_seconds, **where):
     """Train RECIPE (a name that `recipes` lists, or a TOML file) into a folder."""
