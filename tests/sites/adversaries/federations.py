@@ -77,6 +77,8 @@ def recipe_for(algorithm: str, folder: Path, *keys: str) -> Recipe:
         keys = ("task.server_share=0.2", f"task.path={path}", *keys)
     if algorithm == PRIVATE:
         return recipe_of("fedavgs", *KEYS, "privacy={unit = 'example', clip = 0.5, epsilon = 1.0}", *keys)
+    if algorithm == "fedetf":  # logistic regression is a classifier only, which it keeps fixed
+        keys = ("model={name = 'lstm', units = 4, embedding_width = 4}", *keys)
     return recipe_of(algorithm, *KEYS, *keys)
 
 
