@@ -30,6 +30,9 @@ PLATFORM = "platform"
 GROUP = "group"
 """int32 [n], equal where examples are of one patient or document, whose presence local training is to hide."""
 
+GLOBAL = "global_"
+"""Prefix of the names of the global model's outputs where losses read them."""
+
 NOT_FEATURES = (LABEL, TRIPLE, PLATFORM, GROUP)
 """What an example may have beside the model's features."""
 
@@ -134,6 +137,9 @@ class LocalModel:
         their order (the pairs of a document); None: every example makes one.
       row_labels: name of an integer feature of the shape of `rows`, with the class of each row where that is not -1 (a
         token's tag); None: a row has the label of its example, or no single class.
+      global_rows, global_parts: names of outputs that the losses get of the round's global model, too, as `global_` and
+        the name, in local training and without dropout; of others (evaluation, the server's training) they do not.
+        `global_rows` have an entry for each row of the outputs, `global_parts` are the same for all examples.
       inference_batch: examples at once where no gradients are taken, to bound the memory; None: the usual number.
       mask: name of an integer feature [B, l], 1 where an example has something and 0 on its padding, of a model that
         computes no more than the longest of a batch needs; a client then reads examples of like length together.
@@ -151,6 +157,8 @@ class LocalModel:
     initialise: Callable[[tf.keras.Model], None] | None = None
     rows: str | None = None
     row_labels: str | None = None
+    global_rows: tuple[str, ...] = ()
+    global_parts: tuple[str, ...] = ()
     inference_batch: int | None = None
     mask: str | None = None
     threshold: float | None = None

@@ -18,6 +18,7 @@ from attrs.validators import in_, optional
 
 from computations import federated as tff
 from computations.client_work.client_updates import NormalisedDifference, Predictions
+from computations.client_work.global_outputs import GlobalOutputs, global_outputs, of_batch
 from computations.client_work.objectives import Batch, Client, Objective
 from computations.client_work.optimizers import ClientOptimizer
 from computations.client_work.units import Units, units_of
@@ -106,7 +107,7 @@ def train_client(
     def run():
         assign_weights(model, weights)
         prepared = objective.prepare(client)
-        steps, loss_sum, seen, remembered = steps_of_client.take(prepared)
+        steps, loss_sum, seen, remembered = steps_of_client.take(prepared, global_outputs(client))
         result = collections.OrderedDict()
         if objective.side_channel is not None:
             result["upload"] = objective.upload(client, prepared, steps)
@@ -199,22 +200,22 @@ class _Steps:
     units: Units
     apply: Callable
 
-    def take(self, prepared):
+    def take(self, prepared, of_global: GlobalOutputs):
         """Return the loop's body over Poisson samples of units, with noise on the sum of clipped gradients."""
         batch_size, num_units = self.training.batch_size, self.units.number
         steps_per_epoch = tf.maximum((num_units + batch_size - 1) // batch_size, 1)
         steps = self.training.local_steps or self.training.local_epochs * steps_per_epoch
         steps = tf.where(num_units > 0, steps, 0)
         if self.training.example_privacy is None:
-            body = self._shuffled(steps, steps_per_epoch, prepared)
+            body = self._shuffled(steps, steps_per_epoch, prepared, of_global)
         else:
-            body = self._sampled(steps, prepared)
+            body = self._sampled(steps, prepared, of_global)
         remembered = self.objective.remembered(self.client) if self.objective.remembers else ()
         start = tf.constant(0), tf.constant(0.0), tf.constant(0.0), remembered
         ended = tf.while_loop(lambda index, *_: index < steps, body, start, maximum_iterations=steps)
         return steps, *ended[1:]
 
-    def _shuffled(self, steps, steps_per_epoch, prepared):
+    def _shuffled(self, steps, steps_per_epoch, prepared, of_global):
         """Return the loop's body over batches of shuffled units.
 
         Every pass shuffles them again.
@@ -225,10 +226,10 @@ class _Steps:
         order = tf.argsort(keys, axis=-1, stable=True)
 
         @tf.function(reduce_retracing=True, autograph=False)
-        def step(rows, bags, seed, prepared, remembered):
+        def step(rows, bags, seed, prepared, of_global, remembered):
             variables = self.client.model.trainable_variables
             with tf.GradientTape() as tape:
-                loss, batch = self._loss(rows, bags, seed, prepared)
+                loss, batch = self._loss(rows, bags, seed, prepared, of_global)
             gradients = tape.gradient(loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
             self._descend(gradients, prepared)
             if self.objective.remembers:
@@ -240,13 +241,13 @@ class _Steps:
             drawn = order[index // steps_per_epoch, start : start + batch_size]
             rows, bags = self.units.batch(drawn)
             step_seed = tf.random.experimental.stateless_fold_in(seed, index + 1)
-            loss, remembered = step(rows, bags, step_seed, prepared, remembered)
+            loss, remembered = step(rows, bags, step_seed, prepared, of_global, remembered)
             size = tf.cast(tf.size(drawn), tf.float32)
             return index + 1, loss_sum + loss * size, seen + size, remembered
 
         return body
 
-    def _sampled(self, steps, prepared):
+    def _sampled(self, steps, prepared, of_global):
         """Return the loop's body over Poisson samples of units, with noise on the sum of clipped gradients."""
         privacy, batch_size, num_units = self.training.example_privacy, self.training.batch_size, self.units.number
         # Of 64 bits each, so that no two steps of a long run have the same noise; `stateless_fold_in` has 32.
@@ -255,7 +256,7 @@ class _Steps:
         share = expected / tf.cast(num_units, tf.float32)
 
         @tf.function(reduce_retracing=True, autograph=False)
-        def step(drawn, seed, noise_seed, expected, prepared):
+        def step(drawn, seed, noise_seed, expected, prepared, of_global):
             """Return (sum of the units' losses, their number) of one step.
 
             `units` is int32 [b], and b may be 0.
@@ -264,7 +265,7 @@ class _Steps:
             def loss(unit):
                 rows, bags = self.units.batch(unit[tf.newaxis])
                 unit_seed = tf.random.experimental.stateless_fold_in(seed, unit)
-                return self._loss(rows, bags if self.objective.of_bags else None, unit_seed, prepared)[0]
+                return self._loss(rows, bags if self.objective.of_bags else None, unit_seed, prepared, of_global)[0]
 
             variables = self.client.model.trainable_variables
             one_shape = privacy.unit == "example" and self.client.local_model.rows is None
@@ -277,16 +278,18 @@ class _Steps:
         def body(index, loss_sum, seen, remembered):
             drawn = tf.where(tf.random.stateless_uniform([num_units], of_samples[index]) < share)[:, 0]
             seed = tf.random.experimental.stateless_fold_in(self.client.seed, index + 1)
-            loss, number = step(tf.cast(drawn, tf.int32), seed, of_noise[index], expected, prepared)
+            loss, number = step(tf.cast(drawn, tf.int32), seed, of_noise[index], expected, prepared, of_global)
             return index + 1, loss_sum + loss, seen + number, remembered
 
         return body
 
-    def _loss(self, rows, bags, seed, prepared) -> tuple[tf.Tensor, Batch]:
+    def _loss(self, rows, bags, seed, prepared, of_global: GlobalOutputs) -> tuple[tf.Tensor, Batch]:
         examples = {name: tf.gather(array, rows) for name, array in self.client.examples.items()}
         features, labels = features_of(examples), self.client.local_model.labels_of(examples)
         with step_seed(seed):
-            batch = Batch(features, labels, self.client.model(features, training=True), rows, bags)
+            outputs = self.client.model(features, training=True)
+            outputs = {**outputs, **of_batch(self.client, of_global, rows)} if of_global else outputs
+            batch = Batch(features, labels, outputs, rows, bags)
             return self.objective.loss(self.client, prepared, batch), batch
 
     def _descend(self, gradients, prepared) -> None:

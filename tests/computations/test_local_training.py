@@ -1,4 +1,5 @@
 import collections
+import dataclasses
 
 import numpy as np
 import pytest
@@ -421,3 +422,43 @@ def test_no_constant_is_as_large_as_the_weights():
     assert any(node.op == "ResourceApplyAdam" for node in nodes)
     shapes = [[d.size for d in node.attr["value"].tensor.tensor_shape.dim] for node in nodes if node.op == "Const"]
     assert shapes and all(np.prod(shape) < width for shape in shapes)
+
+
+# What losses read of the global model.
+
+
+def drawn_to_global():
+    """A model whose losses are the squared distances to the global model's logits plus one."""
+    model = linear_model(3, 3)
+
+    def build():
+        inner = model.build()
+        two = tf.keras.layers.Lambda(lambda x: tf.reduce_sum(x[:0]) + 2.0)(inner.input["x"])
+        return tf.keras.Model(inner.input, {**inner.output, "two": two})
+
+    def losses(labels, outputs):
+        goal = outputs["global_logits"] + outputs["global_two"] / 2
+        return tf.reduce_sum((outputs["logits"] - goal) ** 2, axis=-1)
+
+    parts = {"global_rows": ("logits",), "global_parts": ("two",), "known_sizes": model.sizes}
+    return dataclasses.replace(model, build=build, losses=losses, **parts)
+
+
+def test_losses_read_the_global_model_and_not_the_model_in_training():
+    """Its logits stay those of the first step, and a batch has those of its own examples."""
+    work = build_local_training(
+        drawn_to_global(),
+        objective=CrossEntropy(),
+        optimizer=SGD(0.05),
+        training=LocalTraining(local_epochs=2, batch_size=4),
+    )
+    x, y = examples(10, seed=3)
+    output = run(work, [client(x, y, seed=(3, 7))])
+    kernel, bias = start_weights()
+    goal = x @ kernel + bias + 1
+    for rows in toolbox.batches((3, 7), 10, 4, 2):
+        away = 2 * (x[rows] @ kernel + bias - goal[rows]) / len(rows)
+        kernel, bias = kernel - 0.05 * x[rows].T @ away, bias - 0.05 * away.sum(axis=0)
+    moved = toolbox.difference(start_weights(), [kernel, bias])
+    assert_close(output["update"][0], moved)
+    assert np.abs(moved[0]).max() > 0.01

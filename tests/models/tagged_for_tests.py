@@ -18,7 +18,7 @@ def local(model, options, inputs, initialise=True) -> LocalModel:
         input_spec={**inputs.specs, "y": tf.TensorSpec([None], tf.int32)},
         num_classes=getattr(inputs, "pieces", inputs).num_tags,
         initialise=model.initialise(options, inputs) if initialise else None,
-        **model.local_parts(options),
+        **model.local_parts(options, getattr(inputs, "pieces", inputs)),
     )
 
 

@@ -15,6 +15,7 @@ from tff_re.models.crf import (
     UNROLLED,
     Chain,
     LinearChain,
+    expected_scores,
     log_likelihood,
     log_partition,
     marginals,
@@ -85,6 +86,28 @@ def test_all_is_what_a_sum_over_all_taggings_gives(problem):
     np.testing.assert_allclose(scores(tf.constant(given_tags), values, counts, weights), expected, atol=1e-4)
     likelihoods = log_likelihood(tf.constant(given_tags), values, counts, weights)
     np.testing.assert_allclose(likelihoods, expected - totals.numpy(), atol=1e-4)
+
+
+@settings(deadline=None, max_examples=40)
+@given(problems(), st.randoms(use_true_random=False))
+def test_the_expected_score_is_the_mean_over_all_taggings(problem, random):
+    """Of a CRF with other weights, which may have fewer tags."""
+    emissions, lengths, chain, allowed = problem
+    drawn = np.random.default_rng(random.getrandbits(32))
+    other, *other_chain = (drawn.normal(size=array.shape).astype(np.float32) for array in (emissions, *chain))
+    values, counts, weights = tensors(emissions, lengths, chain)
+    reference = with_allowed(tf.constant(other), tf.constant(allowed)), Chain(*map(tf.constant, other_chain))
+    with tf.GradientTape() as tape:
+        tape.watch([values, *weights, reference[0], *reference[1]])
+        computed = expected_scores(values, counts, weights, *reference)
+    for row, length in enumerate(lengths):
+        taggings, of_other = every_tagging(other[row, :length], Chain(*other_chain), allowed[row])
+        of_this = [score_of(tagging, emissions[row], chain) for tagging in taggings]
+        expected = np.exp(of_other - in_logarithms(of_other)) @ of_this
+        np.testing.assert_allclose(computed[row], expected, rtol=1e-4, atol=1e-4)
+    gradients = tape.gradient(computed, [values, *weights, reference[0], *reference[1]])
+    np.testing.assert_allclose(gradients[0], marginals(reference[0], counts, reference[1]), atol=1e-5)
+    assert gradients[4:] == [None] * 4
 
 
 @settings(deadline=None, max_examples=30)

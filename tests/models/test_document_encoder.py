@@ -40,7 +40,7 @@ def local(settings=None, model_inputs=None):
         input_spec={**model_inputs.specs, "y": tf.TensorSpec([None], tf.int32)},
         num_classes=2,
         initialise=MODEL.initialise(settings, model_inputs),
-        **MODEL.local_parts(settings),
+        **MODEL.local_parts(settings, None),
     )
 
 
@@ -221,7 +221,7 @@ def test_recomputing_gives_the_same_loss_and_gradients(kind, monkeypatch):
     for twice in (True, False):
         if not twice:
             monkeypatch.setattr(tf, "custom_gradient", lambda function: lambda states: function(states)[0])
-        model, losses = made(settings), MODEL.local_parts(settings)["losses"]
+        model, losses = made(settings), MODEL.local_parts(settings, None)["losses"]
 
         @tf.function
         def step(model=model, losses=losses):

@@ -10,6 +10,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from computations.local_model import GLOBAL
 from datasets.entities.tags import SCHEMES, spans_of
 from tff_re.models.crf import Chain
 from tff_re.models.inputs import TaggedPieceInput, TaggedTokenInput
@@ -245,6 +246,41 @@ def test_types_that_a_text_is_not_annotated_with_are_left_out(scheme, crf):
     again = losses(logits, tf.tensor_scatter_nd_update(labels, [[1]], [0]))
     np.testing.assert_array_equal(outside, again)
     assert np.isfinite(outside).all()
+
+
+def global_outputs(logits, chain):
+    """The same outputs as those of the global model."""
+    return {f"{GLOBAL}{name}": tf.constant(value, tf.float32) for name, value in {"logits": logits, **chain}.items()}
+
+
+@pytest.mark.parametrize("crf", [False, True])
+def test_what_is_not_annotated_is_expected_as_the_global_model_has_it(crf):
+    """By all taggings: the first text is annotated with the first type only, the second with both."""
+    texts, annotated = [[0, 1, 0], [0, 3, 4]], [[1, 0], [1, 1]]
+    logits, others = drawn(texts, 2, "BIO"), drawn(texts, 2, "BIO", seed=7)
+    chain, other_chain = (chain_of(5, seed=seed) if crf else {} for seed in (0, 7))
+    labels, _ = rows_of(texts)
+    outputs = outputs_of(texts, 2, "BIO", logits.astype(np.float32), annotated=annotated, **chain)
+    losses = tag_losses(labels, {**outputs, **global_outputs(others, other_chain)}).numpy()
+    zeros = dict(zip(Chain._fields, (np.zeros(shape) for shape in ([5, 5], [5], [5])), strict=True))
+
+    def scores(taggings, logits, chain):
+        transitions, start, end = (np.asarray((chain or zeros)[name], float) for name in Chain._fields)
+        steps = [sum(transitions[pair] for pair in itertools.pairwise(tags)) for tags in taggings]
+        ends = [start[tags[0]] + end[tags[-1]] for tags in taggings]
+        return np.array(steps) + ends + [sum(logits[i, tag] for i, tag in enumerate(tags)) for tags in taggings]
+
+    every = list(itertools.product(range(5), repeat=3))
+    possible = list(itertools.product((0, 3, 4), (1,), (0, 3, 4)))
+    shares = np.exp(scores(possible, others[:3], other_chain))
+    total = np.log(np.exp(scores(every, logits[:3], chain)).sum())
+    first = shares / shares.sum() @ (total - scores(possible, logits[:3], chain))
+    second = np.log(np.exp(scores(every, logits[3:], chain)).sum()) - scores([(0, 3, 4)], logits[3:], chain)[0]
+    if crf:
+        np.testing.assert_allclose(losses, [first / 3] * 3 + [second / 3] * 3, rtol=1e-5)
+    else:
+        np.testing.assert_allclose([losses[:3].sum(), losses[3:].sum()], [first, second], rtol=1e-5)
+        assert len(set(losses)) == 6
 
 
 def test_allowed_tags():

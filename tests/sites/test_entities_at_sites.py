@@ -132,6 +132,7 @@ def site_files(folder, **tables):
             id="pieces",
             marks=pytest.mark.slow,
         ),
+        pytest.param({"task": {"unannotated": "global_model"}, "model": {"crf": True}}, id="global model"),
         pytest.param({"algorithm": {"name": "moon"}, "choice": {"dev_share": 0.3, "metric": "f1"}}, id="moon"),
     ],
 )

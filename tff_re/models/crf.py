@@ -105,13 +105,11 @@ def log_partition(emissions: tf.Tensor, lengths: tf.Tensor, chain: Chain) -> tf.
         def gradient(upstream):
             upstream = upstream[:, tf.newaxis, tf.newaxis]
             of_tags = _tag_probabilities(left, right, emissions, present) * upstream
-            pairs = left[:, :-1, :, tf.newaxis] + transitions + right[:, 1:, tf.newaxis]
-            follows = tf.cast(present[:, 1:, tf.newaxis, tf.newaxis], tf.float32) * upstream[..., tf.newaxis]
-            of_pairs = tf.reshape(tf.nn.softmax(tf.reshape(pairs, [-1, pairs.shape[-1] ** 2])), tf.shape(pairs))
+            of_pairs = _pair_probabilities(left, right, transitions, present) * upstream[..., tf.newaxis]
             last = tf.one_hot(lengths - 1, tf.shape(emissions)[1])[..., tf.newaxis]
             return (
                 of_tags,
-                tf.reduce_sum(of_pairs * follows, axis=[0, 1]),
+                tf.reduce_sum(of_pairs, axis=[0, 1]),
                 tf.reduce_sum(of_tags[:, 0], axis=0),
                 tf.reduce_sum(of_tags * last, axis=[0, 1]),
             )
@@ -119,6 +117,27 @@ def log_partition(emissions: tf.Tensor, lengths: tf.Tensor, chain: Chain) -> tf.
         return totals, gradient
 
     return of_texts(emissions, *chain)
+
+
+def expected_scores(
+    emissions: tf.Tensor, lengths: tf.Tensor, chain: Chain, reference_emissions: tf.Tensor, reference: Chain
+) -> tf.Tensor:
+    """The score of a tagging drawn from another CRF, in the mean over its taggings, float32 [B].
+
+    Less `log_partition`, it is minus the cross-entropy of the two CRFs. No gradient goes to the other one.
+
+    Args:
+      emissions, lengths, chain: see above.
+      reference_emissions, reference: those of the other CRF.
+    """
+    present = tf.sequence_mask(lengths, tf.shape(emissions)[1])
+    left, right, _ = _messages(reference_emissions, lengths, reference)
+    of_tags = tf.stop_gradient(_tag_probabilities(left, right, reference_emissions, present))
+    of_pairs = tf.stop_gradient(_pair_probabilities(left, right, reference.transitions, present))
+    of_last = tf.gather(of_tags, tf.maximum(lengths - 1, 0), batch_dims=1)
+    of_tokens = tf.reduce_sum(of_tags * emissions, axis=[1, 2])
+    ends = tf.reduce_sum(of_tags[:, 0] * chain.start + of_last * chain.end, axis=1)
+    return of_tokens + tf.reduce_sum(of_pairs * chain.transitions, axis=[1, 2, 3]) + ends
 
 
 def marginals(emissions: tf.Tensor, lengths: tf.Tensor, chain: Chain) -> tf.Tensor:
@@ -153,6 +172,13 @@ def _tag_probabilities(left, right, emissions, present):
     """[B, L, T] of the messages of both sides, each of which has the emission of its token."""
     # Scaled at each token, so that shifts of the messages do not matter.
     return tf.nn.softmax(left + right - emissions) * tf.cast(present, tf.float32)[..., tf.newaxis]
+
+
+def _pair_probabilities(left, right, transitions, present):
+    """[B, L - 1, T, T]: of the tags of a token and the one after it, zero where that is padding."""
+    pairs = left[:, :-1, :, tf.newaxis] + transitions + right[:, 1:, tf.newaxis]
+    probabilities = tf.reshape(tf.nn.softmax(tf.reshape(pairs, [-1, pairs.shape[-1] ** 2])), tf.shape(pairs))
+    return probabilities * tf.cast(present[:, 1:, tf.newaxis, tf.newaxis], tf.float32)
 
 
 def _messages(emissions, lengths, chain: Chain) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

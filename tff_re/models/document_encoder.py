@@ -104,7 +104,7 @@ class DocumentEncoder(WindowedEncoderModel):
     def cached_layers(self, config, frozen_layers: int) -> int:
         return cached_layers(config, frozen_layers)
 
-    def local_parts(self, options: Options) -> dict[str, Any]:
+    def local_parts(self, options: Options, inputs: Any) -> dict[str, Any]:
         return {
             "classifier": None,  # not a dense layer, whose rows could stand for classes
             "losses": binary_losses if options.loss == "bce" else adaptive_threshold_losses,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -91,12 +91,15 @@ class Tagged:
       max_length: Width of a row.
       entity_types: The types, in the order of their tags.
       scheme: `BIO` or `BIOES`.
+      unannotated: What is trained where a text is not annotated with a type: the type is `left_out` of the loss, or
+        expected as the round's `global_model` has it.
     """
 
     vocabulary_size: int
     max_length: int | None
     entity_types: tuple[str, ...]
     scheme: str
+    unannotated: Literal["left_out", "global_model"] = field(default="left_out", kw_only=True)
 
     @property
     def tag_names(self) -> tuple[str, ...]:

@@ -51,7 +51,7 @@ class Model:
         """
         return False
 
-    def local_parts(self, options: Any) -> dict[str, Any]:
+    def local_parts(self, options: Any, inputs: Any) -> dict[str, Any]:
         """Further fields of the model's `LocalModel`: its classifier, losses, statistics, rows."""
         return {"classifier": "classifier"}
 

@@ -17,7 +17,7 @@ from tff_re.models.crf import LinearChain
 from tff_re.models.inputs import TaggedTokenInput
 from tff_re.models.lstm_kernel import SequenceLSTM
 from tff_re.models.model import Model
-from tff_re.models.tagging import LOCAL_PARTS, TokenRows, TrimTagged
+from tff_re.models.tagging import TokenRows, TrimTagged, local_parts
 from tff_re.models.text_layers import embedding, keras_inputs
 
 INFERENCE_BATCH = 64
@@ -74,8 +74,8 @@ class Tagger(Model):
         more = {name: tf.identity(arrays[name]) for name in ("unrepresented", "annotated")}
         return _classified(options, inputs, arrays, tf.gather_nd(states, tf.where(tokens)), lengths, more)
 
-    def local_parts(self, options: Options) -> dict[str, Any]:
-        return {**LOCAL_PARTS, "inference_batch": INFERENCE_BATCH}
+    def local_parts(self, options: Options, inputs: Any) -> dict[str, Any]:
+        return {**local_parts(inputs, options.crf), "inference_batch": INFERENCE_BATCH}
 
 
 MODEL = Tagger()

@@ -9,11 +9,22 @@ as in `datasets.entities.tags`: 0 is outside, a type has a block of 2 tags (BIO)
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tff_re.models.crf import LEFT_OUT, Chain, log_likelihood, marginals, viterbi, with_allowed
+from computations.local_model import GLOBAL
+from tff_re.models.crf import (
+    LEFT_OUT,
+    Chain,
+    expected_scores,
+    log_likelihood,
+    log_partition,
+    marginals,
+    viterbi,
+    with_allowed,
+)
+from tff_re.models.inputs import Tagged
 
 Outputs = Mapping[str, tf.Tensor]
 
@@ -95,13 +106,16 @@ def tag_losses(labels: tf.Tensor, outputs: Outputs) -> tf.Tensor:
     With a CRF it is its text's -log p(tags) over the number of its rows.
 
     The probability is among the tags of types that the text is annotated with, and outside; a tag of another type
-    counts as outside, as it would stand in a text that is not annotated with the type.
+    counts as outside, as it would stand in a text that is not annotated with the type. With the global model's outputs
+    the loss is `_expected_losses`.
 
     Args:
       labels: int32 [N], the tags.
       outputs: see above.
     """
     logits, lengths = tf.cast(outputs["logits"], tf.float32), outputs["lengths"]
+    if f"{GLOBAL}logits" in outputs:
+        return _expected_losses(labels, logits, outputs)
     allowed = allowed_tags(outputs["annotated"], logits.shape[-1])
     text = _text_of(lengths)
     of_rows = tf.gather(allowed, text)
@@ -110,6 +124,30 @@ def tag_losses(labels: tf.Tensor, outputs: Outputs) -> tf.Tensor:
         return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.where(of_rows, logits, LEFT_OUT))
     emissions = with_allowed(padded(logits, lengths), allowed)
     of_texts = -log_likelihood(padded(labels, lengths), emissions, lengths, _chain(outputs))
+    return tf.gather(tf.math.divide_no_nan(of_texts, tf.cast(lengths, tf.float32)), text)
+
+
+def _expected_losses(labels: tf.Tensor, logits: tf.Tensor, outputs: Outputs) -> tf.Tensor:
+    """The mean of -log p(tag) over tags that the annotation leaves possible, float32 [N]; with a CRF as `tag_losses`.
+
+    An annotated entity has its tag. Elsewhere outside and the types that the text is not annotated with are possible,
+    with the probabilities that the round's global model gives them there (the q of Jie et al. 2019, "Better Modeling of
+    Incomplete Annotations for Named Entity Recognition", NAACL, whose models are those of cross-validation). A text
+    that is annotated with all types has the loss of its tags.
+    """
+    lengths, num_tags = outputs["lengths"], logits.shape[-1]
+    text = _text_of(lengths)
+    of_rows = tf.gather(allowed_tags(outputs["annotated"], num_tags), text)
+    labels = _outside_unless(of_rows, labels)
+    outside = tf.range(num_tags) == 0
+    possible = tf.where((labels > 0)[:, tf.newaxis], tf.one_hot(labels, num_tags) > 0, outside | ~of_rows)
+    expected = tf.where(possible, outputs[f"{GLOBAL}logits"], LEFT_OUT)
+    if "transitions" not in outputs:
+        return tf.nn.softmax_cross_entropy_with_logits(tf.stop_gradient(tf.nn.softmax(expected)), logits)
+    emissions, chain = padded(logits, lengths), _chain(outputs)
+    reference = Chain(*(outputs[f"{GLOBAL}{name}"] for name in Chain._fields))
+    scores = expected_scores(emissions, lengths, chain, padded(expected, lengths), reference)
+    of_texts = log_partition(emissions, lengths, chain) - scores
     return tf.gather(tf.math.divide_no_nan(of_texts, tf.cast(lengths, tf.float32)), text)
 
 
@@ -224,14 +262,18 @@ def at_tokens(rows: tf.Tensor, present: tf.Tensor) -> tf.Tensor:
     return tf.ensure_shape(values, [*present.shape, *rows.shape[1:]])
 
 
-LOCAL_PARTS = {
-    "classifier": "classifier",
-    "losses": tag_losses,
-    "statistics": tag_statistics,
-    "rows": "tags",
-    "row_labels": "tags",
-}
-"""Fields of a `LocalModel` of tokens."""
+def local_parts(inputs: Tagged, crf: bool) -> dict[str, Any]:
+    """Fields of a `LocalModel` of tokens."""
+    parts = {
+        "classifier": "classifier",
+        "losses": tag_losses,
+        "statistics": tag_statistics,
+        "rows": "tags",
+        "row_labels": "tags",
+    }
+    if inputs.unannotated == "global_model":
+        parts |= {"global_rows": ("logits",), "global_parts": Chain._fields if crf else ()}
+    return parts
 
 
 def _chain(outputs: Outputs) -> Chain:

@@ -14,7 +14,7 @@ from tff_re.models.crf import LinearChain
 from tff_re.models.encoders import classified, last_outputs
 from tff_re.models.inputs import HiddenInput, TaggedPieceInput, pieces_of
 from tff_re.models.pretrained import source_of
-from tff_re.models.tagging import LOCAL_PARTS, TokenRows, TrimTagged
+from tff_re.models.tagging import TokenRows, TrimTagged, local_parts
 from tff_re.models.windowed_encoders import WindowedEncoderModel, WindowOptions, window_of, windowed_inputs
 
 INFERENCE_BATCH = 16
@@ -65,8 +65,12 @@ class TokenEncoder(WindowedEncoderModel):
             outputs |= LinearChain(pieces.num_tags, name="chain")(rows["lengths"])
         return tf.keras.Model(arrays, outputs, name="token_encoder")
 
-    def local_parts(self, options: Options) -> dict[str, Any]:
-        return {**LOCAL_PARTS, "inference_batch": INFERENCE_BATCH, "mask": "attention_mask"}
+    def local_parts(self, options: Options, inputs: Any) -> dict[str, Any]:
+        return {
+            **local_parts(pieces_of(inputs), options.crf),
+            "inference_batch": INFERENCE_BATCH,
+            "mask": "attention_mask",
+        }
 
 
 MODEL = TokenEncoder()

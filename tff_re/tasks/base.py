@@ -296,7 +296,7 @@ class Prepared:
             input_spec=input_spec(inputs, self.side_arrays),
             num_classes=num_classes,
             initialise=chosen.initialise(options, inputs),
-            **chosen.local_parts(options),
+            **chosen.local_parts(options, inputs),
         )
 
     def _model(self, model: Choice) -> Model:

@@ -89,8 +89,8 @@ class Options:
       types for clients not named.
     annotated_by: `all`: every client annotates every type; `turns`: one type a client, in the order of `entity_types`
       and of the clients.
-    unannotated: what a type is that a client did not annotate: `left_out` of its loss, or `no_entity`, as if no text
-      of the client had one.
+    unannotated: what a type is that a client did not annotate: `left_out` of its loss; `global_model`: in its training
+      expected where the round's global model has it; `no_entity`: as if no text of the client had one.
     """
 
     dataset: str = "shipped_entities"
@@ -119,7 +119,7 @@ class Options:
     vectors_path: str | None = None
     annotated: dict[str, tuple[str, ...]] | None = attrs.field(default=None, hash=False)
     annotated_by: Literal["all", "turns"] = "all"
-    unannotated: Literal["left_out", "no_entity"] = "left_out"
+    unannotated: Literal["left_out", "global_model", "no_entity"] = "left_out"
 
     def __attrs_post_init__(self):
         for dataset in filter(None, (self.dataset, self.test_dataset)):
@@ -220,7 +220,7 @@ class EntityRecognition(LabelledServerTask):
             encoding,
             annotated=_annotated(options, corpora[0].entity_types, partition),
             test_annotated=_test_annotated(options),
-            left_out=options.unannotated == "left_out",
+            left_out=options.unannotated != "no_entity",
         )
         return examples, report.notes()
 
@@ -350,10 +350,13 @@ def _require_known_clients(options: Options, partition: Partition) -> None:
 
 def _reading(options: Options, types: tuple[str, ...], texts_of: Callable[[], Any], seed: int, data_paths: DataPaths):
     """(encoding, the model's inputs, notes) of the texts that clients train on, which pieces do not need."""
+    unannotated = "global_model" if options.unannotated == "global_model" else "left_out"
     if options.encoding == "pieces":
         tokenizer = load_tokenizer(options.tokenizer, others="'words' or 'characters'")
         encoding = TaggedPieceEncoding(tokenizer, types, options.scheme, options.max_length or None)
-        inputs = TaggedPieceInput(len(tokenizer), options.max_length, types, options.scheme, options.tokenizer)
+        inputs = TaggedPieceInput(
+            len(tokenizer), options.max_length, types, options.scheme, options.tokenizer, unannotated=unannotated
+        )
         return encoding, inputs, ()
     text_encoding = _text_encoding(options, texts_of(), data_paths)
     vectors, notes = None, ()
@@ -364,7 +367,9 @@ def _reading(options: Options, types: tuple[str, ...], texts_of: Callable[[], An
             read = load_word_vectors(options.vectors_path, trust=data_paths.trust)
             vectors = read.matrix_for(text_encoding.vocabulary, seed=seed)
             notes = (read.describe(Path(options.vectors_path).name, text_encoding.vocabulary),)
-    inputs = TaggedTokenInput(len(text_encoding.vocabulary), options.max_length, types, options.scheme, vectors=vectors)
+    inputs = TaggedTokenInput(
+        len(text_encoding.vocabulary), options.max_length, types, options.scheme, vectors, unannotated=unannotated
+    )
     return TaggedTokenEncoding(text_encoding, types, options.scheme), inputs, notes
 
 
