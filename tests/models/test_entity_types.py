@@ -89,7 +89,9 @@ def test_the_typed_model_is_the_plain_one_where_types_have_no_say():
 def test_a_task_without_types_and_the_threshold_of_a_loss():
     with pytest.raises(UserError, match=r"model\.type_embedding needs entities with types"):
         MODEL.precompute(options(type_embedding=2), inputs(), 0)
-    thresholds = {loss: MODEL.local_parts(options(loss=loss), None)["threshold"] for loss in ("bce", "adaptive_threshold")}
+    thresholds = {
+        loss: MODEL.local_parts(options(loss=loss), None)["threshold"] for loss in ("bce", "adaptive_threshold")
+    }
     assert thresholds == {"bce": None, "adaptive_threshold": 0.5}
 
 

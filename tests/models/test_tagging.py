@@ -248,34 +248,30 @@ def test_types_that_a_text_is_not_annotated_with_are_left_out(scheme, crf):
     assert np.isfinite(outside).all()
 
 
-def global_outputs(logits, chain):
-    """The same outputs as those of the global model."""
-    return {f"{GLOBAL}{name}": tf.constant(value, tf.float32) for name, value in {"logits": logits, **chain}.items()}
-
-
 @pytest.mark.parametrize("crf", [False, True])
 def test_what_is_not_annotated_is_expected_as_the_global_model_has_it(crf):
     """By all taggings: the first text is annotated with the first type only, the second with both."""
     texts, annotated = [[0, 1, 0], [0, 3, 4]], [[1, 0], [1, 1]]
-    logits, others = drawn(texts, 2, "BIO"), drawn(texts, 2, "BIO", seed=7)
-    chain, other_chain = (chain_of(5, seed=seed) if crf else {} for seed in (0, 7))
-    labels, _ = rows_of(texts)
-    outputs = outputs_of(texts, 2, "BIO", logits.astype(np.float32), annotated=annotated, **chain)
-    losses = tag_losses(labels, {**outputs, **global_outputs(others, other_chain)}).numpy()
-    zeros = dict(zip(Chain._fields, (np.zeros(shape) for shape in ([5, 5], [5], [5])), strict=True))
+    logits, others = (drawn(texts, 2, "BIO", seed=seed) for seed in (0, 7))
+    chain, other_chain = (chain_of(5, seed=seed, scale=float(crf)) for seed in (0, 7))
+    chain, other_chain = ({name: value.numpy() for name, value in one.items()} for one in (chain, other_chain))
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:  # as in training
+        outputs = outputs_of(texts, 2, "BIO", logits.astype(np.float32), annotated=annotated, **(chain if crf else {}))
+        of_global = {"logits": others.astype(np.float32), **(other_chain if crf else {})}
+        outputs |= {f"{GLOBAL}{name}": tf.constant(value) for name, value in of_global.items()}
+        losses = session.run(tag_losses(rows_of(texts)[0], outputs))
 
     def scores(taggings, logits, chain):
-        transitions, start, end = (np.asarray((chain or zeros)[name], float) for name in Chain._fields)
+        transitions, start, end = (chain[name].astype(float) for name in Chain._fields)
         steps = [sum(transitions[pair] for pair in itertools.pairwise(tags)) for tags in taggings]
         ends = [start[tags[0]] + end[tags[-1]] for tags in taggings]
         return np.array(steps) + ends + [sum(logits[i, tag] for i, tag in enumerate(tags)) for tags in taggings]
 
-    every = list(itertools.product(range(5), repeat=3))
-    possible = list(itertools.product((0, 3, 4), (1,), (0, 3, 4)))
+    every, possible = (list(itertools.product(*tags)) for tags in ([range(5)] * 3, [(0, 3, 4), (1,), (0, 3, 4)]))
+    first, second = (np.log(np.exp(scores(every, of_text, chain)).sum()) for of_text in (logits[:3], logits[3:]))
     shares = np.exp(scores(possible, others[:3], other_chain))
-    total = np.log(np.exp(scores(every, logits[:3], chain)).sum())
-    first = shares / shares.sum() @ (total - scores(possible, logits[:3], chain))
-    second = np.log(np.exp(scores(every, logits[3:], chain)).sum()) - scores([(0, 3, 4)], logits[3:], chain)[0]
+    first -= shares / shares.sum() @ scores(possible, logits[:3], chain)
+    second -= scores([(0, 3, 4)], logits[3:], chain)[0]
     if crf:
         np.testing.assert_allclose(losses, [first / 3] * 3 + [second / 3] * 3, rtol=1e-5)
     else:

@@ -139,7 +139,7 @@ def _expected_losses(labels: tf.Tensor, logits: tf.Tensor, outputs: Outputs) -> 
     text = _text_of(lengths)
     of_rows = tf.gather(allowed_tags(outputs["annotated"], num_tags), text)
     labels = _outside_unless(of_rows, labels)
-    outside = tf.range(num_tags) == 0
+    outside = tf.equal(tf.range(num_tags), 0)
     possible = tf.where((labels > 0)[:, tf.newaxis], tf.one_hot(labels, num_tags) > 0, outside | ~of_rows)
     expected = tf.where(possible, outputs[f"{GLOBAL}logits"], LEFT_OUT)
     if "transitions" not in outputs:
