@@ -14,7 +14,7 @@ from computations.aggregators import shared_noise
 from computations.aggregators.secure import SecureSumFactory
 from computations.named import named_sum
 from tests.sites.sites_for_tests import NAMES, Federation, decisions_of, recipe_of, trained, write_sites
-from tests.upper_floors import assert_same_weights
+from tests.upper_floors import assert_same_weights, command
 from tff_re.errors import UserError
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.reading import read_history
@@ -127,6 +127,16 @@ def test_a_restarted_site_that_lost_its_answer_draws_the_same_noise(noised):
     assert isinstance(refusal, protocol.No) and "a round is answered once" in refusal.reason
 
 
+def test_the_ledger_of_a_site_counts_the_round(noised, capsys):
+    (digest,) = noised.federation.services["bonn"]._decisions.ledger._data
+    for name, path in noised.federation.files.items():
+        typed = command(capsys, "site", path, "--ledger")
+        assert typed.code == 0 and "1 run with noise in shares, for one client, if 3 sites of each total" in typed.out
+        assert "without a guarantee" not in typed.out and f"of {name}" not in typed.out
+    spent = noised.federation.services["bonn"]._decisions.ledger.epsilon(digest, "shares")
+    assert spent == noised.experiment.features[0].accounting.epsilon(1)
+
+
 def test_a_run_says_against_whom_it_holds(noised):
     summary = json.loads((noised.folder / "run" / "summary.json").read_text("utf-8"))["privacy"]
     said = "against the coordinator and anyone who sees the models, but less against a site, which knows its own share"
@@ -229,12 +239,14 @@ def test_a_computation_with_sums_without_noise_is_refused():
 
 def test_a_site_counts_the_rounds_of_the_budget(monkeypatch, tmp_path):
     recipe = recipe_of("fedavgs", *MASKS, PRIVACY.replace("}", ", epsilon = 3.0}"))
-    accounting = SimpleNamespace(budget=3.0, unit="client", epsilon=lambda rounds: 1.2 * rounds)
+    accounting = SimpleNamespace(budget=3.0, unit="client", noise_multiplier=0.8, epsilon=lambda rounds: 1.2 * rounds)
     monkeypatch.setattr(decisions, "accounting_in", lambda experiment: accounting)
     run, site = SimpleNamespace(recipe=recipe, experiment=None), decisions_of(tmp_path)
-    monkeypatch.setattr(type(site), "charge_round", lambda *arguments: None)
+    charged = []
+    monkeypatch.setattr(type(site), "charge_round", lambda self, *arguments: charged.append(arguments))
     request = SimpleNamespace(run="0" * 32, round=9, clients=("a",))
     site._charge(run, request, SimpleNamespace(rounds=2))
+    assert charged == [("0" * 32, 9, 0.8, {"a": (1.0, 1)})]
     with pytest.raises(Refused, match="round 9 would spend more than the recipe's ε = 3"):
         site._charge(run, request, SimpleNamespace(rounds=3))
 

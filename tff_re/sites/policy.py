@@ -128,7 +128,7 @@ class AllowOptions:
       itself, from randomness of its own.
     runs: so many runs are begun on one file of training data (see the site's ledger); not set: any number.
     epsilon_total: the ε that all runs on one file of training data may spend together, as the ledger counts it. It
-      needs privacy = "example".
+      needs privacy = "example" or "shares"; runs of both kinds on one file are refused with it.
     delta_total: the δ of that ε; not set: the smallest privacy.delta of the recipes of these runs (1e-5 in a recipe
       that does not say).
     most_rounds: so many rounds of one run are answered.
@@ -160,8 +160,10 @@ class AllowOptions:
     survey: bool | SurveyOptions | None = None
 
     def __attrs_post_init__(self):
-        if self.epsilon_total is not None and self.privacy != "example":
-            raise ValueError("allow.epsilon_total needs allow.privacy = 'example': no other noise is the site's own")
+        if self.epsilon_total is not None and self.privacy not in ("example", "shares"):
+            raise ValueError(
+                "allow.epsilon_total needs allow.privacy = 'example' or 'shares': no other noise is added by sites"
+            )
 
     @property
     def survey_options(self) -> SurveyOptions | None:

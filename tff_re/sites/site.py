@@ -203,7 +203,9 @@ class SiteService:
         Raises Refused if it began on other data.
         """
         clients = {client: held.train for client, held in run.data.clients.items()}
-        self._decisions.begin(training_data(run.recipe, clients, run.data.data_paths.data), name, run.recipe)
+        one_client = self._options.clients.rule == "one"
+        data = training_data(run.recipe, clients, run.data.data_paths.data, one_client=one_client)
+        self._decisions.begin(data, name, run.recipe)
         self._runs[name] = run
         while len(self._runs) > 2:
             self._runs.popitem(last=False)
