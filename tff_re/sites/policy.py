@@ -142,8 +142,9 @@ class AllowOptions:
       F1 of both models on this site's test examples, their difference with its interval, and the verdict;
       `direction`: the verdict only (gain, loss, open); `nothing`. With masked sums at most the direction is told, with
       [privacy] nothing.
-    survey: what a survey may tell (`SurveyOptions`); false: none is answered. Not set: {least_count = 5}, unless
-      privacy = "example" or least_sites is set, with which nothing leaves this site without noise or a mask.
+    survey: what a survey may tell (`SurveyOptions`); false: none is answered. Not set: {least_count = 5}; with
+      least_sites only masked and without digests of words, and none with privacy = "example": nothing leaves this site
+      without noise or a mask.
     """
 
     recipes: tuple[str, ...]
@@ -165,14 +166,14 @@ class AllowOptions:
                 "allow.epsilon_total needs allow.privacy = 'example' or 'shares': no other noise is added by sites"
             )
 
-    @property
-    def survey_options(self) -> SurveyOptions | None:
-        """Return what a survey may tell, or None if none is answered."""
+    def survey_options(self, *, masked: bool) -> SurveyOptions | None:
+        """Return what a survey may tell whose counts leave masked or not, or None if none is answered."""
         if isinstance(self.survey, SurveyOptions):
             return self.survey
-        without = self.privacy == "example" or self.least_sites is not None
-        allowed = not without if self.survey is None else self.survey
-        return SurveyOptions(least_count=LEAST_COUNT) if allowed else None
+        closed, allowed = self.survey is None and self.least_sites is not None, self.survey
+        if self.survey is None:
+            allowed = self.privacy != "example" and (masked or not closed)
+        return SurveyOptions(least_count=LEAST_COUNT, vocabulary=not closed) if allowed else None
 
 
 @attrs.frozen(kw_only=True)

@@ -18,6 +18,7 @@ arrays become bytes is `tff_re.sites.messages`.
     finish   -                               -> -
     ping     -                               -> -
     survey   the recipe                      -> protected counts of the data (`tff_re.sites.survey_messages`)
+    masked_survey  the recipe, and the sites -> the same, masked; opened by roster and open
 
 Any question may be answered with a `No`.
 """
@@ -61,7 +62,7 @@ from tff_re.sites.masks import KEY_BYTES, MAX_SITES
 from tff_re.sites.messages import Malformed, pack, unpack
 from tff_re.sites.questions import Answer, No, Question
 from tff_re.sites.structuring import structured, unstructured
-from tff_re.sites.survey_messages import Survey
+from tff_re.sites.survey_messages import MaskedSurvey, Survey
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -397,6 +398,7 @@ QUESTIONS = {
         Finish,
         Ping,
         Survey,
+        MaskedSurvey,
     )
 }
 

@@ -11,6 +11,7 @@ import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -83,6 +84,7 @@ class SiteService:
             events.SITE_LEDGER.log(_log, line=line)
         self._stages = StageAnswers(self._decisions, self._options.threads, self._options.keep_updates)
         self._masks = SiteMasks(site, self._decisions)
+        self._surveys = Surveys(site, self._decisions, self._masks)
         self._own_models = OwnModels(site, self._decisions)
         self._kinds = {
             "hello": self._hello,
@@ -97,7 +99,8 @@ class SiteService:
             "alone": lambda question: self._own_models.alone(self._run(question.run), question),
             "compare": lambda question: self._own_models.compare(self._run(question.run), question),
             "finish": self._finish,
-            "survey": Surveys(site, self._decisions).answer,
+            "survey": self._surveys.answer,
+            "masked_survey": self._surveys.masked,
             "ping": lambda question: protocol.PingAnswer(site=self._options.name),
         }
 
@@ -355,13 +358,17 @@ class SiteService:
 
     def _roster(self, question: protocol.Roster) -> protocol.RosterAnswer:
         """Receive the sites that sent masked sums, and send a signature."""
-        signature = self._masks.signature(self._run(question.run), question)
+        signature = self._masks.signature(self._masked_sums(question.run), question)
         return protocol.RosterAnswer(site=self._options.name, signature=signature)
 
     def _open(self, question: protocol.Open) -> protocol.OpenAnswer:
         """Receive the signatures of these sites, and send keys of masks."""
-        own_key, shared_keys = self._masks.opened(self._run(question.run), question)
+        own_key, shared_keys = self._masks.opened(self._masked_sums(question.run), question)
         return protocol.OpenAnswer(site=self._options.name, own_key=own_key, shared_keys=shared_keys)
+
+    def _masked_sums(self, name: str) -> Any:
+        """Return what was masked under an id: the counts of a survey, or sums of a run."""
+        return self._surveys.masked_counts(name) or self._run(name)
 
     def _finish(self, question: protocol.Finish) -> protocol.FinishAnswer:
         """End the run and delete what was stored for it."""
@@ -377,6 +384,6 @@ def _named(question: protocol.Question | None) -> str:
     named = f"run {question.run[:8]} {question.kind}"
     if isinstance(question, protocol.Stage):
         named += f" {question.purpose} round {question.round} stage {question.stage}, {len(question.clients)} clients"
-    if isinstance(question, protocol.Masked | protocol.Roster):
+    if isinstance(question, protocol.Masked | protocol.Roster | protocol.MaskedSurvey):
         named += f", attempt {question.attempt} of {', '.join(question.sites)}"
     return named

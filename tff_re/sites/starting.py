@@ -56,12 +56,17 @@ def _words(site: Site) -> str:
 
 
 def _surveys(site: Site) -> str:
-    options = site.options.allow.survey_options
+    allow = site.options.allow
+    options = allow.survey_options(masked=True)
     if options is None:
         return "surveys: none is answered"
+    only = "" if allow.survey_options(masked=False) is not None and allow.least_sites is None else ", masked only"
     if options.epsilon is not None:
-        return f"surveys: counts with noise, of ε = {options.epsilon:g} for all surveys of a file of training data"
-    return f"surveys: counts of 0 and of at least {options.least_count}; {options.surveys} of a file of training data"
+        return (
+            f"surveys: counts with noise{only}, of ε = {options.epsilon:g} for all surveys of a file of training data"
+        )
+    what = f"counts of 0 and of at least {options.least_count}{only}"
+    return f"surveys: {what}; {options.surveys} of a file of training data"
 
 
 def _masks(site: Site) -> Iterator[str]:
