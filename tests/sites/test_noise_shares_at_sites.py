@@ -47,6 +47,25 @@ def test_but_for_the_noise_sites_have_the_bits_of_the_simulation(quiet):
     assert [row["privacy/epsilon"] for row in there] == [row["privacy/epsilon"] for row in here]
 
 
+def test_attention_has_the_bits_of_the_simulation_too(tmp_path, monkeypatch):
+    drawn = []
+
+    def no_noise(count, variance, words):
+        drawn.append((count, variance))
+        return np.zeros(count, np.int64)
+
+    monkeypatch.setattr(noise_share, "discrete_gaussian", no_noise)
+    monkeypatch.setattr(shared_noise, "_noised", lambda state, totals, deviation: (totals, 1.0))
+    recipes = (recipe_of("fedpap", *more, PRIVACY, "training.rounds=1") for more in (MASKS, SIMULATED))
+    run = trained(tmp_path, next(recipes), simulated_recipe=next(recipes))
+    assert_same_weights(run.result.weights, run.simulated.weights)
+    aggregator, layers = run.experiment.algorithm.parts.aggregator, run.result.weights.trainable
+    assert aggregator._shares.clip == pytest.approx(0.5 * np.sqrt(2))
+    numbers = sum(np.size(layer) for layer in layers) + len(layers)
+    assert {variance for _, variance in drawn} == {aggregator._shares.variance(numbers)}
+    assert sum(count for count, _ in drawn) == 3 * numbers  # the normalisers have noise, too
+
+
 @pytest.fixture(scope="module")
 def noised(tmp_path_factory):
     """A run of one round across sites, with what each site drew and stored."""
@@ -257,10 +276,10 @@ def test_a_site_counts_the_rounds_of_the_budget(monkeypatch, tmp_path):
         ((*MASKS, PRIVACY.replace(", least_sites = 3", "")), "aggregation.secure needs privacy.least_sites"),
         ((NO_TRAIN, PRIVACY), "privacy.least_sites needs aggregation.secure = 'masks', or 'simulated'"),
         ((*MASKS, PRIVACY, "aggregation.secure_quantile=0.5"), "secure_quantile does not go with privacy.least_sites"),
-        ((*MASKS, PRIVACY, "aggregation.secure_norm=1.0"), "secure_norm is a constant of attention"),
+        ((*MASKS, PRIVACY, "aggregation.secure_norm=1.0"), "secure_norm does not go with privacy.least_sites"),
         ((*MASKS, PRIVACY, "privacy.clip_quantile=0.5"), "privacy.clip_quantile is for noise that the server adds"),
         ((*MASKS, PRIVACY, "aggregation.secure_modulus_bits=20"), "secure_modulus_bits is 20, and the clients'"),
-        ((*MASKS, PRIVACY, "algorithm.name=fedpap"), "aggregates with attention"),
+        ((*MASKS, PRIVACY, "algorithm.name=fednova"), "is for the mean and for attention"),
     ],
 )
 def test_what_does_not_go_with_shares_is_one_line(tmp_path, keys, line):

@@ -82,6 +82,7 @@ class HelloAnswer(Answer):
       document_form: sizes of the largest document, see `Task.largest`; None as for `relations`.
       share: (number, parts), see `ClientsOptions.share`; None: the clients are the site's own.
       evaluation: see `AllowOptions.evaluation`.
+      comparison: what it will tell of its own models and the federated one; None: the recipe asks for no comparison.
     """
 
     version: str = attrs.field(validator=NAME)
@@ -95,6 +96,7 @@ class HelloAnswer(Answer):
     document_form: tuple[int, int, int, int, int] | None = attrs.field(validator=optional(each(number(0, MAX_SIZE))))
     share: tuple[int, int] | None = attrs.field(default=None, validator=optional(each(number(1, MAX_CLIENTS))))
     evaluation: Literal["sums", "own", "none"]
+    comparison: Literal["interval", "direction", "nothing"] | None = None
 
     @clients.validator
     def _check_clients(self, attribute, clients):

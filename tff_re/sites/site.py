@@ -26,6 +26,7 @@ from tff_re.runtime.errors import RuntimeProblem
 from tff_re.sites import protocol
 from tff_re.sites.agreement import SPLITS, Agreement, agreement_from_json
 from tff_re.sites.answering import StageAnswers
+from tff_re.sites.comparisons import compared_models
 from tff_re.sites.data import SiteData
 from tff_re.sites.decisions import Decisions
 from tff_re.sites.experiments import SitesBuilder
@@ -196,6 +197,7 @@ class SiteService:
                 document_form=data.document_form,
                 share=data.share,
                 evaluation=self._options.allow.evaluation,
+                comparison=self._decisions.comparison(recipe) if compared_models(recipe) else None,
             )
         except ValueError as error:
             raise Refused(f"its data cannot be used across sites: {error}") from None

@@ -37,6 +37,7 @@ _HELLO = {
     **{"site": SITE, "version": "1.0", "recipe": "0" * 64, "clients": ((SITE, 6, 2, None),), "label": "type"},
     **{"label_names": ("a", "b"), "positive_labels": ("b",), "vocabulary": "keyed"},
     **{"relations": ("r",), "document_form": (1, 2, 3, 4, 1), "share": (1, 2), "evaluation": "sums"},
+    "comparison": "direction",
 }
 _WORDS = {
     **{
