@@ -17,7 +17,7 @@ from tff_re.exporting.layout import (
     SAVED_MODEL_FOLDER,
     TFLITE_FILE,
 )
-from tff_re.report.site_comparisons import MEASURES, site_comparisons
+from tff_re.runs.site_comparisons import MEASURES, site_comparisons
 
 _KERAS_IMPORTS, _LOAD_KERAS = {
     "keras": ("", "tf.keras.models.load_model"),

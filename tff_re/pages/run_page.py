@@ -19,7 +19,6 @@ from tff_re.report import headline
 from tff_re.report.drawing import colours_of
 from tff_re.report.partition_table import largest_and_smallest
 from tff_re.report.precision_recall import GRID, on_grid
-from tff_re.report.site_comparisons import site_comparisons
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.reading import (
     clients_at_sites,
@@ -30,6 +29,7 @@ from tff_re.runs.reading import (
     read_table,
     read_text,
 )
+from tff_re.runs.site_comparisons import site_comparisons
 
 _QUALITIES = ("accuracy", "macro_f1", "micro_f1", "f1", "matthews", "auc", "max_f1", "p_at_mean")
 _MOST_ROWS, _MOST_CELLS = 24, 12_000

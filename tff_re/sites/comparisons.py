@@ -27,7 +27,11 @@ from tff_re.sites.program import arrays_of
 MODELS = {"alone": ("alone", "federated"), "tuned": ("federated", "fine-tuned")}
 """What is compared -> names of the two models; the difference is the second minus the first."""
 
-TOLD = {"interval": "both measures, the difference and the verdict", "direction": "the verdict", "nothing": "nothing"}
+DISCLOSED = {
+    "interval": "both measures, the difference and the verdict",
+    "direction": "the verdict",
+    "nothing": "nothing",
+}
 """What a site discloses, in words."""
 
 _DOES = {"alone": "trains alone for {rounds} rounds", "tuned": "fine-tunes the federated model"}
@@ -41,14 +45,14 @@ def compared_models(recipe: Recipe) -> tuple[str, ...]:
     return tuple(what for what, table in _TABLES.items() if getattr(recipe, table) is not None)
 
 
-def announced(recipe: Recipe, told: Mapping[str, str | None]) -> Iterator[str]:
+def announced(recipe: Recipe, disclosed: Mapping[str, str | None]) -> Iterator[str]:
     """Return a line on what sites will do after the run, and what each will tell, if the recipe asks for it.
 
-    `told`: site -> what it discloses (see `CompareAnswer`).
+    `disclosed`: site -> what it discloses (see `CompareAnswer`).
     """
     if what := compared_models(recipe):
         does = " and ".join(_DOES[each].format(rounds=recipe.training.rounds) for each in what)
-        told_by = ", ".join(f"{site} {TOLD[disclosed or 'nothing']}" for site, disclosed in told.items())
+        told_by = ", ".join(f"{site} {DISCLOSED[answer or 'nothing']}" for site, answer in disclosed.items())
         yield (
             f"after the last round each site {does}, and compares on its own test examples; told to the coordinator "
             f"(allow.comparison): {told_by}"
@@ -61,7 +65,7 @@ def announced_at_site(recipe: Recipe, disclosed: str) -> Iterator[str]:
         does = " and ".join(_DOES[each].format(rounds=recipe.training.rounds) for each in what)
         yield (
             f"after the run this site {does}, and compares on its own test examples; the coordinator is told "
-            f"{TOLD[disclosed]} (allow.comparison)"
+            f"{DISCLOSED[disclosed]} (allow.comparison)"
         )
 
 

@@ -93,10 +93,10 @@ def _require_possible(tables: Sequence[TableForm], total: np.ndarray, answers: A
     """
     counts, hidden = total.T
     least = min(answer.least_count or 0 for answer in answers.values())
-    own = np.concatenate([[t.name == "clients"] * (len(t.rows) * len(t.columns)) for t in tables])
+    counted_itself = np.concatenate([[t.name == "clients"] * (len(t.rows) * len(t.columns)) for t in tables])
     bound = len(answers) * MAX_OCCURRENCES
     if least:
-        possible = (counts == 0) | (counts >= least) | (own & (counts > 0))
+        possible = (counts == 0) | (counts >= least) | (counted_itself & (counts > 0))
         possible &= (counts <= bound) & (hidden >= 0) & (hidden <= len(answers))
     else:
         possible = (np.abs(counts) <= bound) & (hidden == 0)

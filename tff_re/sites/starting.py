@@ -14,7 +14,7 @@ from datasets.catalogue import find_data_set, load
 from datasets.errors import DataError
 from tff_re.errors import UserError
 from tff_re.recipes.reading import load as load_recipe
-from tff_re.sites.comparisons import TOLD, announced_at_site
+from tff_re.sites.comparisons import DISCLOSED, announced_at_site
 from tff_re.sites.data import SiteData, SiteRule
 from tff_re.sites.decisions import MIN_SITES, Decisions
 from tff_re.sites.policy import DIGEST, Site, for_sites, recipe_digest, recipe_table
@@ -79,10 +79,10 @@ def _surveys(site: Site) -> str:
 
 def _comparisons(site: Site) -> Iterator[str]:
     if any(name == "any" or DIGEST.fullmatch(name) for name in site.options.allow.recipes):
-        told = TOLD[site.options.allow.comparison]
+        discloses = DISCLOSED[site.options.allow.comparison]
         yield (
             "comparisons: under a recipe with [baseline] or [personalise] this site also trains models of its own, "
-            f"which stay here; the coordinator is told {told} (allow.comparison), with masked sums at most the "
+            f"which stay here; the coordinator is told {discloses} (allow.comparison), with masked sums at most the "
             "verdict, with [privacy] nothing"
         )
 
