@@ -141,9 +141,9 @@ def test_summary_lines_and_card_have_the_table(run):
     assert aachen.keys() == {"site", "disclosed", "verdict", *NUMBERS}
     assert bonn.keys() == {"site", "disclosed", "verdict"} and celle == {"site": "celle", "disclosed": "nothing"}
     assert lines[0] == (
-        "after the last round each site trains alone for 2 rounds and fine-tunes the federated model, and compares the models on "
-        "its own test examples; told to the coordinator (allow.comparison): aachen both measures, the difference and "
-        "the verdict, bonn the verdict, celle nothing"
+        "after the last round each site trains alone for 2 rounds and fine-tunes the federated model, and compares "
+        "the models on its own test examples; told to the coordinator (allow.comparison): aachen both "
+        "measures, the difference and the verdict, bonn the verdict, celle nothing"
     )
     assert "site celle: federated against alone: not told" in lines
     assert f"site bonn: federated against alone: {bonn['verdict']}" in lines

@@ -54,8 +54,8 @@ def announced(recipe: Recipe, disclosed: Mapping[str, str | None]) -> Iterator[s
         does = " and ".join(_DOES[each].format(rounds=recipe.training.rounds) for each in what)
         told_by = ", ".join(f"{site} {DISCLOSED[answer or 'nothing']}" for site, answer in disclosed.items())
         yield (
-            f"after the last round each site {does}, and compares the models on its own test examples; told to the coordinator "
-            f"(allow.comparison): {told_by}"
+            f"after the last round each site {does}, and compares the models on its own test examples; told to the "
+            f"coordinator (allow.comparison): {told_by}"
         )
 
 
@@ -64,8 +64,8 @@ def announced_at_site(recipe: Recipe, disclosed: str) -> Iterator[str]:
     if what := compared_models(recipe):
         does = " and ".join(_DOES[each].format(rounds=recipe.training.rounds) for each in what)
         yield (
-            f"after the run this site {does}, and compares the models on its own test examples; the coordinator is told "
-            f"{DISCLOSED[disclosed]} (allow.comparison)"
+            f"after the run this site {does}, and compares the models on its own test examples; the coordinator is "
+            f"told {DISCLOSED[disclosed]} (allow.comparison)"
         )
 
 

@@ -148,8 +148,7 @@ class AboutMaskedSurveyAnswers:
         self.table, (self.digests, self.numbers) = honest
 
     def changed(self, **values) -> bytes:
-        table = {key: value for key, value in {**self.table, **values}.items() if value is not None}
-        return repacked(table, [self.digests, self.numbers])
+        return repacked({**self.table, **values}, [self.digests, self.numbers])
 
     @trick("masked_survey", holds="cannot be one of their counts")
     def counts_that_spoil_the_total(self):
