@@ -16,8 +16,8 @@ from tff_re.sites.asking import Patience
 from tff_re.sites.policy import AllowOptions, read_site
 from tff_re.sites.starting import start_lines
 from tff_re.sites.survey import Cell, survey_sites
-from tff_re.sites.survey_messages import MaskedSurvey, MaskedSurveyAnswer
-from tff_re.sites.survey_tables import NOT_LISTED
+from tff_re.sites.survey_messages import CountTable, MaskedDistance, MaskedSurvey, MaskedSurveyAnswer
+from tff_re.sites.survey_tables import NOT_LISTED, distance_of_labels
 from tff_re.sites.transport import InMemory, NoAnswer
 
 MASKS = "aggregation.secure=masks"
@@ -36,11 +36,11 @@ def test_totals_are_those_of_a_survey_in_the_clear(tmp_path):
     masked, sent = surveyed(files, recipe, masked=True)  # the same question: the same cells are hidden
     assert masked.tables == clear.tables and masked.sites == clear.sites and masked.masked and not clear.masked
     assert set(clear.warnings) == set(masked.warnings) and masked.words == clear.words
-    assert clear.skew is not None and masked.skew is None
-    assert any("the label skew is not known: with masks" in note for note in masked.notes)
+    assert masked.skew.mean == pytest.approx(clear.skew.mean, abs=1e-6) and masked.skew.distances == {}
+    assert masked.skew.at_least and clear.skew.at_least and masked.notes == clear.notes
     assert "masked: only totals over the sites were opened" in survey_page(masked, "")
     kinds = [protocol.question_of(message).kind for _, message, _ in sent]
-    assert sorted(kinds) == sorted(3 * ["masked_survey", "roster", "open"])
+    assert sorted(kinds) == sorted(3 * ["masked_survey", "masked_distance", *2 * ["roster", "open"]])
 
 
 def test_no_answer_has_a_sites_counts(tmp_path):
@@ -66,6 +66,42 @@ def test_sites_of_one_client_and_of_several(tmp_path):
     masked, _ = surveyed(files, recipe_of(), labels=["symptom", "no_symptom"], masked=True)
     assert masked.tables == clear.tables
     assert cells(masked, "clients")["clients"].total == 6 + 1 + 8 and masked.tables["client_sizes"].sites == 2
+
+
+@pytest.mark.parametrize("protection", [{"least_count": 2}, {"epsilon": 400.0}])
+def test_the_mean_distance_of_labels_is_that_of_all_counts(tmp_path, protection):
+    files = relation_sites(tmp_path, allow={"survey": protection})
+    clear, _ = surveyed(files, relations_recipe(), **protection)
+    masked, sent = surveyed(files, relations_recipe(), masked=True, **protection)
+    assert masked.skew.mean == pytest.approx(clear.skew.mean, abs=1e-6) and not masked.skew.at_least
+    answers = [
+        protocol.answer_of(MaskedDistance, answer).arrays[0]
+        for _, message, answer in sent
+        if protocol.question_of(message).kind == MaskedDistance.kind
+    ]
+    assert len(answers) == 3 and min(int(array.min()) for array in answers) > 1_000_000
+
+
+def test_distances_of_labels():
+    def tables(*counts, texts=None, scale=None):
+        names = [f"l{number}" for number in range(len(counts))]
+        size = (sum(counts) if texts is None else texts,)
+        return (
+            CountTable("texts", ("train",), ("texts",), (size,), scale),
+            CountTable("labels", ("train",), (*names, NOT_LISTED), ((*counts, 0),), scale),
+        )
+
+    def distance(own, labels, counts, texts, many_labels=False):
+        return distance_of_labels(own, labels, counts, texts, many_labels=many_labels)
+
+    assert distance(tables(6, 2), ["l0", "l1"], [8, 8], 16) == pytest.approx(0.25)
+    assert distance(tables(6, 2), ["l0"], [8], 16) == pytest.approx(0.25)  # the others are one
+    assert distance(tables(6, None, texts=8), ["l0"], [8], 16) == pytest.approx(0.25)
+    assert distance(tables(6, None, texts=8), ["l0", "l1"], [8, 8], 16) is None
+    assert distance(tables(6, 2, texts=4), ["l0", "l1"], [8, 8], 9, many_labels=True) == pytest.approx(0.25)
+    assert distance(tables(0, 0), ["l0", "l1"], [8, 8], 16) is None
+    assert distance(tables(-3, 4, texts=9, scale=1.0), ["l0", "l1"], [8, 8], 16) == pytest.approx(0.5)
+    assert distance(tables(6, 2)[:1], ["l0"], [8], 16) is None
 
 
 def test_labels_are_counted_only_if_they_are_listed(tmp_path):
@@ -105,7 +141,7 @@ def test_with_least_sites_a_site_answers_masked_surveys_without_digests(tmp_path
     assert options.survey_options(masked=True) is None
 
 
-@pytest.mark.parametrize("kind", ["masked_survey", "roster", "open"])
+@pytest.mark.parametrize("kind", ["masked_survey", "roster", "open", "masked_distance"])
 def test_a_site_that_is_lost_ends_the_survey_which_may_be_asked_again(tmp_path, kind):
     federation, recipe = Federation(relation_sites(tmp_path)), relations_recipe(MASKS)
 

@@ -12,7 +12,7 @@ import attrs
 
 from tff_re.sites import protocol
 from tff_re.sites.requests import Request
-from tff_re.sites.survey_messages import MaskedSurvey
+from tff_re.sites.survey_messages import MaskedDistance, MaskedSurvey
 
 FILE = "masks.json"
 """The file of a run's `Attempts`."""
@@ -63,6 +63,14 @@ class Attempt:
         asked = [question.recipe, question.least_count, question.epsilon, question.labels]
         request = _digest(["survey", question.run, *asked])
         context = _digest(["survey", question.run, question.attempt, question.sites, *asked])
+        return cls(question.attempt, request, context, sums, list(question.sites), run=question.run)
+
+    @classmethod
+    def of_distance(cls, question: MaskedDistance, sums: str) -> Attempt:
+        """Make the attempt of a distance of labels (see `of_survey`)."""
+        asked = [question.labels, question.counts.tolist(), question.texts]
+        request = _digest(["distance", question.run, *asked])
+        context = _digest(["distance", question.run, question.attempt, question.sites, *asked])
         return cls(question.attempt, request, context, sums, list(question.sites), run=question.run)
 
     def signed_text(self, roster: list[str]) -> bytes:

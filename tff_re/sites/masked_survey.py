@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-import attrs
 import numpy as np
 
 from tff_re.errors import UserError
@@ -13,48 +13,60 @@ from tff_re.sites.count_noise import deviation
 from tff_re.sites.fields import MAX_OCCURRENCES
 from tff_re.sites.masks import Layout
 from tff_re.sites.opening import Opening, SitesFailed
-from tff_re.sites.survey_messages import MaskedSurvey, MaskedSurveyAnswer, Survey, TableForm
-from tff_re.sites.survey_result import Cell, TotalTable
+from tff_re.sites.survey_messages import (
+    DISTANCE_UNITS,
+    TRAIN,
+    MaskedDistance,
+    MaskedSurvey,
+    MaskedSurveyAnswer,
+    Survey,
+    TableForm,
+)
+from tff_re.sites.survey_result import Cell, Skew, TotalTable
+from tff_re.sites.survey_tables import NOT_LISTED
 
 Answers = Mapping[str, MaskedSurveyAnswer]
 
 
-def ask_masked(sites: Sites, question: Survey) -> tuple[Answers, MaskedOpening]:
-    """Ask all sites of the engine, and return their masked answers and what opens the total.
-
-    Raises SiteRefused or SiteLost, of the first site that does not answer.
-    """
-    opening = Opening(sites, question.run)
-    values = {field.name: getattr(question, field.name) for field in attrs.fields(Survey)}
-    names = tuple(sites.engine.sites)
-    masked = MaskedSurvey(**values, attempt=opening.next_attempt(), sites=names)
-    return sites.ask_every(dict.fromkeys(names, masked)), MaskedOpening(opening, masked.attempt)
-
-
-@attrs.frozen
 class MaskedOpening:
-    """Opens the total of one attempt."""
+    """Asks all sites of an engine for masked numbers of one survey, and opens their totals."""
 
-    opening: Opening
-    attempt: int
+    def __init__(self, sites: Sites, run: str):
+        self._sites, self._run, self._opening = sites, run, Opening(sites, run)
+        self.names = tuple(sites.engine.sites)
 
-    def total(self, answers: Answers, cells: int) -> np.ndarray:
-        """Return the total over the sites, int64 [cells, 2].
+    def ask(self, question: type[MaskedSurvey] | type[MaskedDistance], **values: Any) -> tuple[Mapping[str, Any], int]:
+        """Return the sites' answers, and the number of the attempt.
 
-        Raises UserError: a site refuses, is lost, or sent counts of another form.
+        Raises SiteRefused or SiteLost, of the first site that does not answer.
         """
-        layout = Layout(np.dtype(np.int64), (cells, 2))
+        attempt = self._opening.next_attempt()
+        masked = question(run=self._run, attempt=attempt, sites=self.names, **values)
+        return self._sites.ask_every(dict.fromkeys(self.names, masked)), attempt
+
+    def total(self, answers: Mapping[str, Any], attempt: int, *shape: int) -> np.ndarray:
+        """Return the total over the sites, int64 of this shape.
+
+        Raises UserError: a site refuses, is lost, or sent numbers of another form.
+        """
+        layout = Layout(np.dtype(np.int64), shape)
         for site, answer in answers.items():
             if len(answer.arrays) != 1 or not layout.fits(answer.arrays[0]):
                 raise UserError(f"site {site}: its masked counts are not of the form of its tables")
         try:
-            (total,) = self.opening.total_of([layout], self.attempt, tuple(answers), answers, ("survey",))
+            (total,) = self._opening.total_of([layout], attempt, tuple(answers), answers, ("survey", shape))
         except SitesFailed as error:
             raise UserError(f"the survey's total was not opened: {error}; survey again once all sites answer") from None
         return total
 
 
-def opened_tables(answers: Answers, opening: MaskedOpening) -> dict[str, TotalTable]:
+def ask_masked(opening: MaskedOpening, question: Survey) -> tuple[Answers, int]:
+    """Ask all sites for masked counts (see `MaskedOpening.ask`)."""
+    values = {name: getattr(question, name) for name in ("recipe", "least_count", "epsilon", "labels")}
+    return opening.ask(MaskedSurvey, **values)
+
+
+def opened_tables(answers: Answers, opening: MaskedOpening, attempt: int) -> dict[str, TotalTable]:
     """Open the total and return its tables by name.
 
     Raises UserError: the sites' tables have different forms, or the total cannot be one of protected counts.
@@ -66,7 +78,7 @@ def opened_tables(answers: Answers, opening: MaskedOpening) -> dict[str, TotalTa
             f"the tables of {different[0]} have other forms than those of {first}; use the same version everywhere"
         )
     tables = answers[first].tables
-    total = opening.total(answers, sum(len(table.rows) * len(table.columns) for table in tables))
+    total = opening.total(answers, attempt, sum(len(table.rows) * len(table.columns) for table in tables), 2)
     _require_possible(tables, total, answers)
     cells = (Cell(count, hidden) for count, hidden in total.tolist())
     of_names = {table.name: _table(number, answers, cells) for number, table in enumerate(tables)}
@@ -74,6 +86,28 @@ def opened_tables(answers: Answers, opening: MaskedOpening) -> dict[str, TotalTa
         of_names.pop("client_sizes", None)
     order = ("texts", "clients", "client_sizes", "labels", "lengths", "repeats", "unknown", "left_out")
     return {name: of_names[name] for name in order if name in of_names}
+
+
+def masked_skew(tables: Mapping[str, TotalTable], opening: MaskedOpening, *, many_labels: bool) -> Skew | None:
+    """Ask all sites how far their training labels are from the opened ones, and return the mean distance.
+
+    It is over the labels that every site shows, as in a survey in the clear; None: there are none.
+    """
+    row, texts = tables["labels"].rows[TRAIN], tables["texts"].rows[TRAIN]["texts"]
+    totals = {name: max(0, cell.total) for name, cell in row.items() if not cell.hidden and name != NOT_LISTED}
+    if not totals or texts.hidden or texts.total <= 0:
+        return None
+    counts = np.array(list(totals.values()), np.int64)
+    answers, attempt = opening.ask(MaskedDistance, labels=tuple(totals), counts=counts, texts=texts.total)
+    units, sites = opening.total(answers, attempt, 2).tolist()
+    if not 0 <= sites <= len(answers) or not 0 <= units <= sites * DISTANCE_UNITS:
+        raise UserError(
+            f"the total over {', '.join(answers)} cannot be one of their distances; look at each site's log"
+        )
+    if sites < len(answers):
+        return None
+    hides = any(cell.hidden for cell in row.values())
+    return Skew(units / DISTANCE_UNITS / sites, hides and not many_labels, hides and many_labels, {})
 
 
 def _table(number: int, answers: Answers, cells: Iterator[Cell]) -> TotalTable:

@@ -18,7 +18,8 @@ arrays become bytes is `tff_re.sites.messages`.
     finish   -                               -> -
     ping     -                               -> -
     survey   the recipe                      -> protected counts of the data (`tff_re.sites.survey_messages`)
-    masked_survey  the recipe, and the sites -> the same, masked; opened by roster and open
+    masked_survey    the recipe, and the sites   -> the same, masked; opened by roster and open
+    masked_distance  the opened counts of labels -> how far the site's are from them, masked
 
 Any question may be answered with a `No`.
 """
@@ -62,7 +63,7 @@ from tff_re.sites.masks import KEY_BYTES, MAX_SITES
 from tff_re.sites.messages import Malformed, pack, unpack
 from tff_re.sites.questions import Answer, No, Question
 from tff_re.sites.structuring import structured, unstructured
-from tff_re.sites.survey_messages import MaskedSurvey, Survey
+from tff_re.sites.survey_messages import MaskedDistance, MaskedSurvey, Survey
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -401,6 +402,7 @@ QUESTIONS = {
         Ping,
         Survey,
         MaskedSurvey,
+        MaskedDistance,
     )
 }
 

@@ -102,6 +102,7 @@ class SiteService:
             "finish": self._finish,
             "survey": self._surveys.answer,
             "masked_survey": self._surveys.masked,
+            "masked_distance": self._surveys.distance,
             "ping": lambda question: protocol.PingAnswer(site=self._options.name),
         }
 
@@ -386,6 +387,6 @@ def _named(question: protocol.Question | None) -> str:
     named = f"run {question.run[:8]} {question.kind}"
     if isinstance(question, protocol.Stage):
         named += f" {question.purpose} round {question.round} stage {question.stage}, {len(question.clients)} clients"
-    if isinstance(question, protocol.Masked | protocol.Roster | protocol.MaskedSurvey):
+    if isinstance(question, protocol.Masked | protocol.Roster | protocol.MaskedSurvey | protocol.MaskedDistance):
         named += f", attempt {question.attempt} of {', '.join(question.sites)}"
     return named

@@ -15,7 +15,7 @@ from tff_re.runs.features.shares import sums_are_masked
 from tff_re.sites.asking import Patience, SiteLost, SiteRefused, Sites
 from tff_re.sites.check import FEW_EXAMPLES, MANY_CUT
 from tff_re.sites.count_noise import deviation
-from tff_re.sites.masked_survey import ask_masked, opened_tables
+from tff_re.sites.masked_survey import MaskedOpening, ask_masked, masked_skew, opened_tables
 from tff_re.sites.policy import for_sites, recipe_digest
 from tff_re.sites.prepared import require_task
 from tff_re.sites.survey_messages import DEV, TEST, TRAIN, CountTable, Survey, SurveyAnswer, Surveyed
@@ -103,9 +103,12 @@ def added(recipe: Recipe, question: Survey, answers: Mapping[str, SurveyAnswer])
 
 def _masked(recipe: Recipe, question: Survey, sites: Sites) -> SurveyResult:
     """Return the opened totals of counts that leave masked."""
-    answers, opening = ask_masked(sites, question)
+    opening, many_labels = MaskedOpening(sites, question.run), TASKS[recipe.task.name].many_labels
+    answers, attempt = ask_masked(opening, question)
     _require_answered(recipe, question, answers)
-    return _result(recipe, question, answers, opened_tables(answers, opening), None, masked=True)
+    tables = opened_tables(answers, opening, attempt)
+    skew = masked_skew(tables, opening, many_labels=many_labels) if "labels" in tables else None
+    return _result(recipe, question, answers, tables, skew, masked=True)
 
 
 def _result(
@@ -273,8 +276,6 @@ def _notes(result: SurveyResult) -> Iterator[str]:
     if "labels" not in tables:
         why = "with masks" if result.masked else "with noise"
         yield f"labels are not counted: {why} they have to be listed, by the recipe or with --labels"
-    elif result.masked:
-        yield "the label skew is not known: with masks, counts are opened only as totals over the sites"
     elif result.skew is None:
         yield "the label skew is not known: the sites do not show enough counts of the same labels"
     if noisy and "unknown" not in tables:

@@ -31,6 +31,9 @@ TRAIN, DEV, TEST = "train", "dev", "test"
 
 MAX_LEAST_COUNT = 1_000_000
 
+DISTANCE_UNITS = 1_000_000
+"""Of a distance from 0 to 1 that is sent as a whole number."""
+
 _NAME = Literal["texts", "clients", "client_sizes", "labels", "lengths", "unknown", "repeats", "left_out"]
 _ROWS = and_(length(1, 3), UNIQUE)
 _COLUMNS = and_(length(1, MAX_CLASSES + 1), each(NAME), UNIQUE)
@@ -195,3 +198,40 @@ class MaskedSurvey(Survey):
     answer: ClassVar[type] = MaskedSurveyAnswer
     attempt: int = attrs.field(validator=ATTEMPT)
     sites: tuple[str, ...] = attrs.field(validator=ROSTER)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class MaskedDistanceAnswer(Answer):
+    """How far the site's training labels are from those of all sites, masked.
+
+    Attributes:
+      arrays: one array, of the distance in units of 1 / `DISTANCE_UNITS`, and 1 if there is one, else twice 0.
+    """
+
+    arrays: tuple[np.ndarray, ...] = attrs.field(**arrays())
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class MaskedDistance(Question):
+    """How far are the site's training labels from those of all sites? Asked once the total of a masked survey is open.
+
+    Attributes:
+      attempt, sites: see `Masked`; of this survey, whose id is `run`.
+      labels: those that every site shows.
+      counts: int64 [n], their training texts at all sites.
+      texts: all training texts.
+    """
+
+    kind: ClassVar[str] = "masked_distance"
+    answer: ClassVar[type] = MaskedDistanceAnswer
+    attempt: int = attrs.field(validator=ATTEMPT)
+    sites: tuple[str, ...] = attrs.field(validator=ROSTER)
+    labels: tuple[str, ...] = attrs.field(validator=NAMES)
+    texts: int = attrs.field(validator=number(1, MAX_OCCURRENCES))
+    counts: np.ndarray = attrs.field(**array("i8", None))
+
+    def __attrs_post_init__(self):
+        if len(self.counts) != len(self.labels):
+            raise ValueError("'counts' must have one for each of the labels")
+        if not ((self.counts >= 0) & (self.counts <= MAX_OCCURRENCES)).all():
+            raise ValueError(f"'counts' must be from 0 to {MAX_OCCURRENCES}")

@@ -355,6 +355,37 @@ def cells_of(tables: Sequence[CountTable]) -> np.ndarray:
     return np.array([(0, 1) if count is None else (count, 0) for count in counts], np.int64)
 
 
+def distance_of_labels(
+    tables: Sequence[CountTable], labels: Sequence[str], counts: Sequence[int], texts: int, *, many_labels: bool
+) -> float | None:
+    """Return the total variation distance between a site's training labels and those of all sites, or None.
+
+    Labels that are not named count as one more, unless texts have any number of labels: then they are left out.
+
+    Args:
+      tables: of the site, protected; the distance is made of nothing else.
+      labels, counts: those that every site shows, with their texts at all sites.
+      texts: at all sites.
+      many_labels: whether texts have any number of labels.
+    """
+    of_names = {table.name: table for table in tables}
+    if "labels" not in of_names:
+        return None
+    row = dict(zip(of_names["labels"].columns, of_names["labels"].row(TRAIN), strict=True))
+    here = [row.get(label) for label in labels]
+    size = of_names["texts"].row(TRAIN)[0]
+    if size is None or None in here:
+        return None
+    here = [max(0, count) for count in here]
+    if of_names["labels"].scale is not None or many_labels:
+        size, texts = sum(here), sum(counts)
+    if size <= 0 or texts <= 0:
+        return None
+    rest = max(0, size - sum(here)) / size, max(0, texts - sum(counts)) / texts
+    shares = [(count / size, total / texts) for count, total in zip(here, counts, strict=True)]
+    return 0.5 * sum(abs(first - second) for first, second in [*shares, rest])
+
+
 def with_noise(tables: Sequence[RawTable], epsilon: float) -> list[CountTable]:
     """Return the tables with noise, which is ε-differentially private for one text.
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import numpy as np
 
 from datasets.errors import DataError
 from datasets.files import replace_file, sha256_of
@@ -32,13 +33,31 @@ from tff_re.sites.decisions import Decisions
 from tff_re.sites.ledger import training_data
 from tff_re.sites.masking import SiteMasks
 from tff_re.sites.masks import Layout
-from tff_re.sites.messages import Malformed, Refused
+from tff_re.sites.messages import Lost, Malformed, Refused
 from tff_re.sites.policy import Site, recipe_digest
 from tff_re.sites.store import RunStore
 from tff_re.sites.structuring import structured, unstructured
-from tff_re.sites.survey_messages import CountTable, MaskedSurvey, MaskedSurveyAnswer, Survey, SurveyAnswer, TableForm
+from tff_re.sites.survey_messages import (
+    DISTANCE_UNITS,
+    CountTable,
+    MaskedDistance,
+    MaskedDistanceAnswer,
+    MaskedSurvey,
+    MaskedSurveyAnswer,
+    Survey,
+    SurveyAnswer,
+    TableForm,
+)
 from tff_re.sites.survey_options import SurveyOptions
-from tff_re.sites.survey_tables import SiteCounts, cells_of, common_tables, splits_of, with_least_count, with_noise
+from tff_re.sites.survey_tables import (
+    SiteCounts,
+    cells_of,
+    common_tables,
+    distance_of_labels,
+    splits_of,
+    with_least_count,
+    with_noise,
+)
 from tff_re.sites.words import digests, secret_check
 from tff_re.tasks import TASKS
 
@@ -128,6 +147,39 @@ class Surveys:
         numbers = self._masks.masked_attempt(store, attempt, [Layout(cells.dtype, cells.shape)], [cells])
         forms = tuple(TableForm(table.name, table.rows, table.columns, table.scale) for table in tables)
         return MaskedSurveyAnswer(**self._said(allowed, counts), tables=forms, arrays=tuple(numbers))
+
+    def distance(self, question: MaskedDistance) -> MaskedDistanceAnswer:
+        """Return how far the site's labels are from those of all sites, masked.
+
+        It is made of the protected tables whose total is open, once.
+
+        Raises:
+          Lost: the site has not sent counts for this survey.
+          Refused: their total is not open, or the distance was asked for with other totals before.
+        """
+        counted = self.masked_counts(question.run)
+        if counted is None:
+            raise Lost("it has sent no counts for this survey")
+        store, sums = counted.store, counted.store.folder.name
+        attempts, attempt = Attempts(store.read(FILE)), Attempt.of_distance(question, f"{sums} distance")
+        if sums not in attempts.opened:
+            raise Refused("the total of its counts is not open yet")
+        asked = json.dumps([question.labels, question.counts.tolist(), question.texts]).encode()
+        if store.read("distance.json") not in (None, asked):
+            raise Refused("the distance of its labels was asked for with other totals before; it is told once")
+        self._decisions.masked(attempts, attempt, counted.recipe)
+        store.write("distance.json", asked)
+        distance = distance_of_labels(
+            _read_stored(self._folder / sums).tables,
+            question.labels,
+            question.counts.tolist(),
+            question.texts,
+            many_labels=TASKS[counted.recipe.task.name].many_labels,
+        )
+        units = [0, 0] if distance is None else [round(distance * DISTANCE_UNITS), 1]
+        array = np.array(units, np.int64)
+        numbers = self._masks.masked_attempt(store, attempt, [Layout(array.dtype, array.shape)], [array])
+        return MaskedDistanceAnswer(site=self._site.options.name, arrays=tuple(numbers))
 
     def masked_counts(self, run: str) -> MaskedCounts | None:
         """Return the masked tables that left last for a survey of this id, or None."""

@@ -13,7 +13,7 @@ from tests.sites.sites_for_tests import NAMES, corpora, recipe_of, write_site
 from tff_re.sites import protocol
 from tff_re.sites.messages import unpack
 from tff_re.sites.policy import for_sites
-from tff_re.sites.survey_messages import MaskedSurvey, MaskedSurveyAnswer, Survey
+from tff_re.sites.survey_messages import MaskedDistance, MaskedSurvey, MaskedSurveyAnswer, Survey
 
 A, B, C = NAMES
 RECIPE = recipe_of("fedavgs", "aggregation.secure=masks")
@@ -24,6 +24,12 @@ def masked_survey(attempt: int = 1, sites=NAMES, **changes) -> MaskedSurvey:
     honest = survey(recipe=for_sites(RECIPE))
     values = {field.name: getattr(honest, field.name) for field in attrs.fields(Survey)}
     return MaskedSurvey(**values | {"attempt": attempt, "sites": sites} | changes)
+
+
+def distance(attempt: int, **changes) -> MaskedDistance:
+    """A question of how far the site's labels are from those of all sites."""
+    values = {"run": RUN, "sites": NAMES, "labels": ("symptom", "no_symptom"), "texts": 63}
+    return MaskedDistance(attempt=attempt, **values | {"counts": np.array([27, 36])} | changes)
 
 
 class AboutMaskedSurveys(AboutSurveys):
@@ -120,6 +126,32 @@ class AboutMaskedSurveys(AboutSurveys):
         yield site, protocol.Roster(run=RUN, attempt=2, sites=NAMES), "it has sent no sums of this attempt"
         assert not (site.folder / "state" / "runs").exists()
 
+    @trick("masked_distance", holds="it is told once")
+    def labels_compared_with_totals_of_its_own(self):
+        """It asks how far a site's labels are from counts of its own making, before the total is open and after."""
+        sites = self.sites()
+        yield sites[B], distance(2), "it has sent no counts for this survey"
+        self.get(sites[B], masked_survey())
+        yield sites[B], distance(2), "the total of its counts is not open yet"
+        self.opened_total(sites)
+        yield sites[B], distance(2, run=OTHER_RUN), "it has sent no counts for this survey"
+        first, again = (self.get(sites[B], distance(2)) for _ in range(2))
+        assert first.arrays[0].tobytes() == again.arrays[0].tobytes()
+        yield sites[B], distance(3, counts=np.array([30, 30]))
+        yield sites[B], distance(3, labels=("symptom",), counts=np.array([30]))
+        sites[B] = self.kept(sites[B].restarted())
+        yield sites[B], distance(3, texts=70)
+        yield sites[B], distance(2, sites=(A, B)), "an attempt is answered once"
+        later = self.get(sites[B], distance(3))
+        assert (later.arrays[0] != first.arrays[0]).all()
+        table, arrays = unpack(protocol.to_bytes(distance(4)))
+        for values, more, line in (
+            ({"texts": 0}, arrays, "'texts' must be from 1"),
+            ({}, [arrays[0][:1]], "'counts' must have one for each of the labels"),
+            ({}, [-arrays[0]], "'counts' must be from 0"),
+        ):
+            yield sites[B], repacked({**table, **values}, more), line
+
     @trick("masked_survey", holds="must be")
     def attempts_of_a_survey_that_are_none(self):
         """It sends numbers of attempts that are none, or sites that are none."""
@@ -190,3 +222,15 @@ class AboutMaskedSurveyAnswers:
         yield self.changed(recipe="0" * 64), "reads another recipe"
         yield self.changed(least_count=1), "protected in another way than asked for"
         yield self.changed(max_length=7), "has other columns"
+
+    @trick("masked_distance", holds="cannot be one of their distances")
+    def distances_that_cannot_be(self):
+        """It sends a distance beyond one, below zero, of another form, or as that of several sites."""
+        line = "site bonn: its masked counts are not of the form of its tables"
+        yield from (
+            (lambda a: a + np.array([2**40, 0], np.uint64), "cannot be one of their distances"),
+            (lambda a: a - np.array([2**40, 0], np.uint64), "cannot be one of their distances"),
+            (lambda a: a + np.array([0, 7], np.uint64), "cannot be one of their distances"),
+            (lambda a: a[:1], line),
+            (lambda a: a.astype(np.float64), line),
+        )

@@ -10,7 +10,16 @@ from tests.sites.sites_for_tests import key_of
 from tff_re.sites import protocol
 from tff_re.sites.comparison_messages import Alone, AloneAnswer, Compare, CompareAnswer
 from tff_re.sites.keys import public_text
-from tff_re.sites.survey_messages import CountTable, MaskedSurvey, MaskedSurveyAnswer, Survey, SurveyAnswer, TableForm
+from tff_re.sites.survey_messages import (
+    CountTable,
+    MaskedDistance,
+    MaskedDistanceAnswer,
+    MaskedSurvey,
+    MaskedSurveyAnswer,
+    Survey,
+    SurveyAnswer,
+    TableForm,
+)
 
 RUN = "7" * 32
 SITE = "bonn"
@@ -89,5 +98,9 @@ SAMPLES: dict[str, Sample] = {
     "masked_survey": Sample(
         MaskedSurvey(run=RUN, **_SURVEY, **_MASKED),
         MaskedSurveyAnswer(site=SITE, **_COUNTED, tables=_FORMS, arrays=(np.zeros([2, 2], np.uint64),)),
+    ),
+    "masked_distance": Sample(
+        MaskedDistance(run=RUN, **_MASKED, labels=("a", "b"), texts=9, counts=np.array([5, 4])),
+        MaskedDistanceAnswer(site=SITE, arrays=(np.zeros(2, np.uint64),)),
     ),
 }

@@ -7,6 +7,7 @@ import pytest
 from tests.sites.adversaries.masked_surveys import RECIPE, AboutMaskedSurveyAnswers, AboutMaskedSurveys
 from tests.sites.adversaries.surveys import AboutSurveyAnswers, AboutSurveys
 from tests.sites.adversaries.tricks import tricks_of
+from tests.sites.adversaries.wire import repacked
 from tests.sites.sites_for_tests import Federation, recipe_of, write_sites
 from tff_re.errors import UserError
 from tff_re.sites.asking import Patience
@@ -70,11 +71,14 @@ def federation(tmp_path_factory):
 
 
 def masked_survey_of(federation, lie=None):
-    """A masked survey in which one site's answer is a lie."""
+    """A masked survey in which one site's answer is a lie: of bytes for its counts, of a change for its distance."""
 
     def lying(message):
-        answer = federation.services[LIAR].answer(message)
-        return lie if unpack(message)[0]["kind"] == "masked_survey" and lie is not None else answer
+        answer, kind = federation.services[LIAR].answer(message), unpack(message)[0]["kind"]
+        if kind == "masked_distance" and callable(lie):
+            table, (units,) = unpack(answer)
+            return repacked(table, [lie(units)])
+        return lie if kind == "masked_survey" and isinstance(lie, bytes) else answer
 
     calls = {site: service.answer for site, service in federation.services.items()} | {LIAR: lying}
     patience = Patience(stage_seconds=5, retry_seconds=0.01)
