@@ -151,7 +151,7 @@ class Ledger:
         return {client: rounds for client, (_, _, rounds) in clients.items()}
 
     def other_guarantees(self, data: TrainingData, recipe: Recipe) -> set[str]:
-        """Return the guarantees of runs on a file of training data, of which the recipe has another one or none."""
+        """Return the guarantees of runs on a file of training data, except that of the recipe."""
         units = {run["unit"] for run in self._data.get(data.digest, {"runs": {}})["runs"].values()}
         return units.intersection(GUARANTEES) - {guarantee_of(recipe)}
 

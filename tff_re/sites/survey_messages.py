@@ -188,7 +188,7 @@ class MaskedSurveyAnswer(Surveyed):
 
 @attrs.frozen(kw_only=True, eq=False)
 class MaskedSurvey(Survey):
-    """A survey whose counts leave the site masked; the total over the sites is opened as that of a stage.
+    """A survey whose counts leave the site masked. The total over the sites is opened as that of a stage.
 
     Attributes:
       attempt, sites: see `Masked`.

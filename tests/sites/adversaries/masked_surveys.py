@@ -216,7 +216,8 @@ class AboutMaskedSurveyAnswers:
         other = [{**tables[0], "columns": ["made up"]}, *tables[1:]]
         yield self.changed(tables=other), "has other columns"
         yield self.changed(tables=tables[1:] + tables[:1]), "the tables of bonn have other forms than those of aachen"
-        yield self.changed(tables=[*tables, tables[0]]), "'tables' must not hold the same twice"
+        yield self.changed(tables=[*tables[:-1], tables[0]]), "'tables' must not hold the same twice"
+        yield self.changed(tables=[*tables, *tables]), "'tables' must have a length of 1 to 8"
         yield self.changed(tables=[t for t in tables if t["name"] != "texts"]), "'tables' must count the texts"
         yield self.changed(tables=[{**tables[0], "counts": [[9]]}, *tables[1:]]), "unknown key"
         yield self.changed(recipe="0" * 64), "reads another recipe"
