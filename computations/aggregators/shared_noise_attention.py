@@ -18,8 +18,9 @@ from computations.privacy.shares import NoiseShares
 class SharedNoiseAttentionFactory(SharedNoiseFactory):
     """Attention as `PrivateAttentionFactory` has it, with noise in shares.
 
-    It is the quotient of one sum of [e^(s_k - S) D_k ; e^(s_k - S) c]. The constant S is the clip of an update, so that no maximum over clients is needed. What a client adds has a norm of
-    at most sqrt(S^2 + c^2), to which the noise is scaled; it is rounded to the grid as one vector.
+    It is the quotient of one sum of [e^(s_k - S) D_k ; e^(s_k - S) c]. The constant S is the clip of an update, so that
+    no maximum over clients is needed. What a client adds has a norm of at most sqrt(S^2 + c^2), to which the noise is
+    scaled; it is rounded to the grid as one vector.
 
     The normaliser is at least half of what the expected clients would add with updates of zero, and at least one
     standard deviation of the noise that is counted.
