@@ -162,7 +162,8 @@ class Ledger:
     def epsilon_with(self, run: str, charged: dict | None = None) -> float:
         """Return the ε of a run's data for the guarantee of the run, either as it is or after `charged`."""
         data = (charged or self._data)[self._digest_of(run)]
-        return self._epsilon(data, data["runs"][run]["unit"])
+        guarantee = data["runs"][run]["unit"]
+        return self._epsilon(data, guarantee) if guarantee in GUARANTEES else 0.0
 
     def lines(self, *, runs: bool = False) -> list[str]:
         """Return what the ledger says, for the operator.
