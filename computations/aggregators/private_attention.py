@@ -62,7 +62,7 @@ class PrivateAttentionFactory(tff.aggregators.WeightedAggregationFactory):
 
         def report(state, sums):
             clip, c = state["clip"], self._c(state["clip"])
-            places, part = _softmaxes(len(tf.nest.flatten(sums["values"])), whole)
+            places, part = softmaxes(len(tf.nest.flatten(sums["values"])), whole)
             sensitivity = tf.sqrt(tf.square(clip) + tf.square(c))
             flat = [*tf.nest.flatten(sums["values"]), sums["normaliser"]]
             *values, normaliser = noise.added(state, flat, sensitivity)
@@ -99,7 +99,7 @@ def contribution(update, weight, clip, c, whole: bool):
       OrderedDict; `normaliser` float32 [L] are the e^(s - S) c, `within` the share of norms within S less a half.
     """
     flat = tf.nest.flatten(update)
-    places, part = _softmaxes(len(flat), whole)
+    places, part = softmaxes(len(flat), whole)
     bound = clip * part
     norms = norms_of(update, whole)
     norms = tf.where(weight > 0, norms, tf.zeros_like(norms))  # which may not be finite where a client does not count
@@ -118,6 +118,6 @@ def contribution(update, weight, clip, c, whole: bool):
     )
 
 
-def _softmaxes(tensors: int, whole: bool) -> tuple[list[int], float]:
+def softmaxes(tensors: int, whole: bool) -> tuple[list[int], float]:
     """Return each tensor's softmax, and each softmax's share of an L2 bound on all (equal shares of the square)."""
     return ([0] * tensors, 1.0) if whole else (list(range(tensors)), 1 / math.sqrt(tensors))

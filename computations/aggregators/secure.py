@@ -8,6 +8,7 @@ the clear, which protects nothing. Across sites, each site's sum of words is mas
 from __future__ import annotations
 
 import collections
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -126,22 +127,31 @@ class SecureSumFactory(tff.aggregators.UnweightedAggregationFactory):
 
     def _decoder(self, value_type, sums_type) -> tff.Computation:
         """Return (integers[, bound]) -> the sum, as `value_type`."""
-        skeletons = []
-
-        @tff.tensorflow.computation(value_type)
-        def flatten(value):
-            skeletons.append(tf.nest.map_structure(lambda _: 0, value))
-            return tf.nest.flatten(value)
-
-        dtypes = [t.dtype for t in flatten.type_signature.result]
+        packed = packing(value_type)
 
         def decode(sums, bound):
             step = tf.cast(bound, tf.float64) / self._levels
-            integers = [integer_of(word, self._modulus_bits) for word in sums]
-            tensors = [tf.cast(tf.cast(i, tf.float64) * step, d) for i, d in zip(integers, dtypes, strict=True)]
-            return tf.nest.pack_sequence_as(skeletons[0], tensors)
+            return packed([tf.cast(integer_of(word, self._modulus_bits), tf.float64) * step for word in sums])
 
         return self._with_bound(decode, sums_type)
+
+
+def packing(value_type: tff.Type) -> Callable[[Sequence[tf.Tensor]], object]:
+    """Return what makes a value of a type of its tensors, which are cast to its dtypes."""
+    skeletons = []
+
+    @tff.tensorflow.computation(value_type)
+    def flatten(value):
+        skeletons.append(tf.nest.map_structure(lambda _: 0, value))
+        return tf.nest.flatten(value)
+
+    dtypes = [t.dtype for t in flatten.type_signature.result]
+
+    def packed(tensors):
+        cast = [tf.cast(tensor, dtype) for tensor, dtype in zip(tensors, dtypes, strict=True)]
+        return tf.nest.pack_sequence_as(skeletons[0], cast)
+
+    return packed
 
 
 def as_word(integer: tf.Tensor, modulus_bits: int) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""The mean over clients with differential privacy of clients, whose noise is added in shares before anything is opened.
+"""Sums over clients with differential privacy of clients, whose noise is added in shares before anything is opened.
 
 Clients send words, as for `SecureSumFactory`. Across sites each site adds its share of the noise to its sum of words,
 which it masks (`tff_re.sites.noise_share`); the server gets a total that is noised already, and adds nothing. In a
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -16,32 +17,47 @@ import tensorflow as tf
 from computations import federated as tff
 from computations.aggregators.private_mean import contribution
 from computations.aggregators.private_noise import NOISE_SEED
-from computations.aggregators.secure import MOST_MODULUS_BITS, as_word, integer_of, word_sums
+from computations.aggregators.secure import MOST_MODULUS_BITS, as_word, integer_of, packing, word_sums
 from computations.errors import CompositionError
 from computations.privacy.shares import NoiseShares
 from computations.traffic import words_of
 
 
-class SharedNoiseMeanFactory(tff.aggregators.WeightedAggregationFactory):
-    """(sum_k q_k s + noise) / expected clients, q_k the integers of a client's clipped update (see `NoiseShares`).
+class SharedNoiseFactory(tff.aggregators.WeightedAggregationFactory):
+    """A result of one noised sum of integers: what clients add is rounded to a grid (see `NoiseShares`).
 
-    All clients count alike, by their number in expectation. A weight says only whether one counts (> 0), and one that
-    does not sends zeros. Words are all that a client sends.
+    Words are all that a client sends. A weight says only whether one counts (> 0), and one that does not sends zeros.
+    A subclass says what a client adds, of a norm of at most `shares.clip`, and what the server makes of the sums.
 
     State: at sites (); in a simulation `noise_seed` and `round`, see `Noise`. Measurements: `privacy/clip`.
     """
 
-    def __init__(
-        self, shares: NoiseShares, expected_clients: float, *, at_sites: bool, modulus_bits: int | None = None
-    ):
+    def __init__(self, shares: NoiseShares, clip: float, *, at_sites: bool, modulus_bits: int | None = None):
         """Args:
         shares: the grid and the noise.
-        expected_clients: the fixed denominator.
+        clip: of an update.
         at_sites: whether sites add the noise; else the server of a simulation does.
         modulus_bits: sums are modulo 2^this; None: as few as they need.
         """
-        self._shares, self._expected, self._at_sites = shares, expected_clients, at_sites
+        self._shares, self._clip, self._at_sites = shares, clip, at_sites
         self._modulus_bits = modulus_bits
+
+    def numbers(self, value_type: tff.Type) -> int:
+        """Return how many numbers a client adds for an update of this type."""
+        return sum(math.prod(map(int, t.shape)) for t in tff.structure.flatten(value_type))
+
+    def added(self, update, weight) -> list[tf.Tensor]:
+        """Return what a client adds, as TensorFlow."""
+        raise NotImplementedError
+
+    def result_of(self, sums: Sequence[tf.Tensor], deviation: float) -> list[tf.Tensor]:
+        """Return the tensors of the result, as TensorFlow.
+
+        Args:
+          sums: of `added`, with noise, float64.
+          deviation: of the noise that is counted, on each number.
+        """
+        raise NotImplementedError
 
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
         """Return a process over a structure of float32 tensors and a scalar weight.
@@ -50,19 +66,19 @@ class SharedNoiseMeanFactory(tff.aggregators.WeightedAggregationFactory):
           CompositionError: the grid or the modulus does not go with this many numbers; names the key.
         """
         value_type = tff.types.to_type(value_type)
-        numbers = _numbers(value_type)
+        numbers, shares = self.numbers(value_type), self._shares
         try:
-            variance = self._shares.least_variance(numbers)
-            bits = _modulus_bits(self._modulus_bits, self._shares.modulus_bits(numbers))
+            deviation = math.sqrt(shares.least_variance(numbers))
+            bits = _modulus_bits(self._modulus_bits, shares.modulus_bits(numbers))
         except ValueError as error:
             raise CompositionError(str(error)) from None
-        encode = tff.tensorflow.computation(_encoder(self._shares, numbers, bits), value_type, weight_type)
+        encode = tff.tensorflow.computation(_encoder(shares, self.added, numbers, bits), value_type, weight_type)
         sums = _sums(encode.type_signature.result, bits)
-        decode = self._decoder(value_type, sums.type_signature.result.member, bits)
+        decode = self._decoder(value_type, sums.type_signature.result.member, bits, deviation * shares.step)
         initialize, noise = _nothing_kept(), None
         if not self._at_sites:
-            initialize, noise = _noise_at_server(sums.type_signature.result.member, math.sqrt(variance), bits)
-        clip = self._shares.clip
+            initialize, noise = _noise_at_server(sums.type_signature.result.member, deviation, bits)
+        clip = self._clip
 
         @tff.tensorflow.computation
         def constants():
@@ -86,33 +102,45 @@ class SharedNoiseMeanFactory(tff.aggregators.WeightedAggregationFactory):
         return tff.templates.AggregationProcess(initialize, next_fn)
 
     def share_variance(self, value_type: tff.Type) -> int:
-        """Return the variance parameter of a site's share on each number of a sum of such updates."""
-        return self._shares.variance(_numbers(value_type))
+        """Return the variance parameter of a site's share on each number of a sum for such updates."""
+        return self._shares.variance(self.numbers(value_type))
 
-    def _decoder(self, value_type: tff.Type, sums_type: tff.Type, bits: int) -> tff.Computation:
-        """Return (total, factor) -> the mean times the factor, as `value_type`."""
-        step, expected, skeletons = self._shares.step, self._expected, []
-
-        @tff.tensorflow.computation(value_type)
-        def flatten(value):
-            skeletons.append(tf.nest.map_structure(lambda _: 0, value))
-            return tf.nest.flatten(value)
-
-        dtypes = [t.dtype for t in flatten.type_signature.result]
+    def _decoder(self, value_type: tff.Type, sums_type: tff.Type, bits: int, deviation: float) -> tff.Computation:
+        """Return (total, factor) -> the result times the factor, as `value_type`."""
+        step, packed = self._shares.step, packing(value_type)
 
         @tff.tensorflow.computation(sums_type, np.float32)
         def decode(sums, factor):
-            totals = [integer_of(word, bits) for word in sums]
+            totals = [tf.cast(integer_of(word, bits), tf.float64) * step for word in sums]
             factor = tf.cast(factor, tf.float64)
-            means = [factor * tf.cast(t, tf.float64) * step / expected for t in totals]
-            means = [tf.cast(m, dtype) for m, dtype in zip(means, dtypes, strict=True)]
-            return tf.nest.pack_sequence_as(skeletons[0], means)
+            return packed([factor * tensor for tensor in self.result_of(totals, deviation)])
 
         return decode
 
 
-def _numbers(value_type: tff.Type) -> int:
-    return sum(math.prod(map(int, t.shape)) for t in tff.structure.flatten(value_type))
+class SharedNoiseMeanFactory(SharedNoiseFactory):
+    """(sum_k q_k s + noise) / expected clients, q_k the integers of a client's clipped update (see `NoiseShares`).
+
+    All clients count alike, by their number in expectation.
+    """
+
+    def __init__(
+        self, shares: NoiseShares, expected_clients: float, *, at_sites: bool, modulus_bits: int | None = None
+    ):
+        """Args:
+        shares, at_sites, modulus_bits: see `SharedNoiseFactory`.
+        expected_clients: the fixed denominator.
+        """
+        super().__init__(shares, shares.clip, at_sites=at_sites, modulus_bits=modulus_bits)
+        self._expected = expected_clients
+
+    def added(self, update, weight):
+        """See `SharedNoiseFactory`."""
+        return tf.nest.flatten(contribution(update, weight, tf.constant(self._clip, tf.float32))["values"])
+
+    def result_of(self, sums, deviation):
+        """See `SharedNoiseFactory`."""
+        return [total / self._expected for total in sums]
 
 
 def _modulus_bits(chosen: int | None, needed: int) -> int:
@@ -133,13 +161,12 @@ def _modulus_bits(chosen: int | None, needed: int) -> int:
     return chosen or needed
 
 
-def _encoder(shares: NoiseShares, numbers: int, bits: int):
-    """Return (update, weight) -> the words that a client sends, as TensorFlow."""
+def _encoder(shares: NoiseShares, added: Callable, numbers: int, bits: int):
+    """Return (update, weight) -> the words that a client sends for what it adds, as TensorFlow."""
     bound, norm = shares.bound, shares.norm(numbers)
 
     def encode(update, weight):
-        clipped = contribution(update, weight, tf.constant(shares.clip, tf.float32))["values"]
-        wide = [tf.clip_by_value(tf.cast(t, tf.float64), -bound, bound) for t in tf.nest.flatten(clipped)]
+        wide = [tf.clip_by_value(tf.cast(t, tf.float64), -bound, bound) for t in added(update, weight)]
         rounded = [tf.round(t / shares.step) for t in wide]
         size = tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(t)) for t in rounded]))
         # Only rounding errors of floating point make it larger than the norm; towards zero, nothing grows.

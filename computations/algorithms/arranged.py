@@ -9,6 +9,7 @@ from computations import federated as tff
 from computations.aggregators import AttentionFactory, Noise, PrivateAttentionFactory, PrivateMeanFactory
 from computations.aggregators.mean import LeanMeanFactory
 from computations.aggregators.shared_noise import SharedNoiseMeanFactory
+from computations.aggregators.shared_noise_attention import SharedNoiseAttentionFactory
 from computations.client_work import ClientWork
 from computations.errors import CompositionError
 from computations.federated_algorithm import FederatedAlgorithm, recompose
@@ -139,26 +140,28 @@ def _private(aggregator, noise: Noise, privacy: PrivacyOptions) -> tff.aggregato
 def _shared(
     algorithm: FederatedAlgorithm, privacy: PrivacyOptions, noise: SharedNoise, expected_clients: float
 ) -> tff.aggregators.WeightedAggregationFactory:
-    """Return the mean with noise in shares.
+    """Return the mean or attention with noise in shares.
 
     Raises CompositionError, which names what goes without shares only.
     """
     aggregator = algorithm.parts.aggregator
+    attends = isinstance(aggregator, AttentionFactory)
     for key, is_set in (
         ("clip_quantile", privacy.clip_quantile is not None),
         ('mechanism = "tree"', privacy.mechanism == "tree"),
-        ("normaliser", privacy.normaliser is not None),
     ):
         if is_set:
             raise CompositionError(
                 f"privacy.{key} is for noise that the server adds, and with privacy.least_sites the sites add it to a "
                 "sum with one bound for all rounds; leave one of the two out"
             )
-    if not isinstance(aggregator, LeanMeanFactory):
+    if privacy.normaliser is not None and not attends:
+        raise CompositionError("privacy.normaliser is only for attention, but this algorithm uses a mean; leave it out")
+    if not isinstance(aggregator, LeanMeanFactory | AttentionFactory):
         reason = getattr(aggregator, "not_private", None)
-        name = "attention" if isinstance(aggregator, AttentionFactory) else type(aggregator).__name__
+        name = type(aggregator).__name__
         raise CompositionError(
-            "noise in shares (privacy.least_sites) is for the mean, "
+            "noise in shares (privacy.least_sites) is for the mean and for attention, "
             + (reason or f"and this algorithm aggregates with {name}; take an algorithm with a mean, such as fedavgs")
         )
     if not tff.types.contains_only(algorithm.client_work.update_type, _is_float32):
@@ -166,9 +169,12 @@ def _shared(
             f"noise in shares needs updates of float32 numbers, got {algorithm.client_work.update_type}; set "
             "algorithm.uploads = 'float32'"
         )
-    return SharedNoiseMeanFactory(
-        noise.shares, expected_clients, at_sites=noise.at_sites, modulus_bits=noise.modulus_bits
-    )
+    ways = {"at_sites": noise.at_sites, "modulus_bits": noise.modulus_bits}
+    if attends:
+        return SharedNoiseAttentionFactory(
+            noise.shares, expected_clients, aggregator.granularity, privacy.normaliser, **ways
+        )
+    return SharedNoiseMeanFactory(noise.shares, expected_clients, **ways)
 
 
 def _is_float32(type_spec: tff.Type) -> bool:

@@ -151,6 +151,21 @@ def concentrated_epsilon(rho: float, delta: float) -> float:
     return rdp.compute_epsilon(orders, [rho * order for order in orders], delta)[0]
 
 
+def composed_shares_epsilon(rounds: Mapping[float, int], delta: float, *, moved: float = 1.0) -> float:
+    """Return the ε of noise in shares in several runs on the same data.
+
+    Rounds add up, also of different noise: rho = sum of rounds (moved / z)^2 / 2.
+
+    Args:
+      rounds: noise multiplier z -> rounds of all runs together.
+      delta: of (epsilon, delta).
+      moved: how far the unit moves the integers of its client's update, in multiples of their largest norm. 1: the unit
+        is the client, whose update is left out. 2: it is one example of the client, without which the update is another
+        one of the same largest norm.
+    """
+    return concentrated_epsilon(sum(count * (moved / z) ** 2 / 2 for z, count in rounds.items()), delta)
+
+
 @attrs.frozen(kw_only=True, eq=False)
 class SharesAccounting(Accounting):
     """The accounting of noise in shares: it holds against the coordinator, too.

@@ -10,15 +10,12 @@ import tomli_w
 
 from tests.recognition_for_tests import record, write_texts
 from tests.recognition_for_tests import table as entity_table
+from tests.sites.relations_for_tests import LABELS, RELATIONS, mention, relations_table
 from tests.sites.sites_for_tests import corpora, recipe_of, write_site
 from tests.sites.test_own_evaluation import bag_recipe, bag_sites, document_recipe, document_sites
 from tests.upper_floors import SECRET, command, consultations, refusal, text_recipe
 from tff_re.sites.check import check_data, shown_labels
 from tff_re.sites.policy import read_site
-
-RELATIONS = {"dataset": "relations", "path": "texts.jsonl", "test_path": "test.jsonl"}
-
-LABELS = ["raises", "lowers", "stops"]
 
 
 @pytest.fixture(autouse=True)
@@ -30,30 +27,13 @@ def _no_connection(monkeypatch):
     monkeypatch.setattr(socket.socket, "bind", refuse)
 
 
-def mention(number: int, label: str, words: int = 3) -> dict:
-    text = f"{SECRET} aspirin affects fever {'very ' * words}{number}"
-    head, tail = text.index("aspirin"), text.index("fever")
-    values = {"id": str(number), "document": str(number), "text": text, "label": label}
-    return {**values, "head": [head, head + 7], "tail": [tail, tail + 5]}
-
-
 def relations(folder, records=None, test=None, **task) -> tuple:
     """(site.toml, recipe file) of sentences with two mentions."""
     records = [mention(n, LABELS[n % 2], words=30 if n == 3 else 3) for n in range(12)] if records is None else records
     file = write_site(folder, "bonn", {}, data=RELATIONS)
     write_texts(folder / "texts.jsonl", records)
     write_texts(folder / "test.jsonl", test or [{**records[0], "id": "t0"}, mention(50, "lowers")])
-    table = {
-        "name": "tiny-relations",
-        "task": {
-            **{"name": "sentence_relations", "dataset": "relations", "class_names": LABELS, "encoding": "words"},
-            **{"max_length": 30, "test": "official", **task},
-        },
-        "model": {"name": "pcnn"},
-        "algorithm": {"name": "fedavgs", "learning_rate": 0.1, "batch_size": 32},
-        "training": {"rounds": 1, "clients_per_round": 1},
-    }
-    return file, written(folder, table)
+    return file, written(folder, relations_table(**task))
 
 
 def written(folder, table):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import secrets
 
 import attrs
@@ -24,7 +25,10 @@ from tests.sites.sites_for_tests import (
 from tests.upper_floors import assert_same_weights
 from tff_re import api
 from tff_re.errors import UserError
+from tff_re.pages.live_page import live_page
+from tff_re.pages.run_page import run_page
 from tff_re.runs.folder import RunFolder
+from tff_re.runs.live import LiveFolder
 from tff_re.runs.reading import read_table
 from tff_re.runs.run import train_run
 from tff_re.sites import own_models, protocol
@@ -136,6 +140,11 @@ def test_summary_lines_and_card_have_the_table(run):
     aachen, bonn, celle = summary["alone"]["rows"]
     assert aachen.keys() == {"site", "disclosed", "verdict", *NUMBERS}
     assert bonn.keys() == {"site", "disclosed", "verdict"} and celle == {"site": "celle", "disclosed": "nothing"}
+    assert lines[0] == (
+        "after the last round each site trains alone for 2 rounds and fine-tunes the federated model, and compares "
+        "the models on its own test examples; told to the coordinator (allow.comparison): aachen both "
+        "measures, the difference and the verdict, bonn the verdict, celle nothing"
+    )
     assert "site celle: federated against alone: not told" in lines
     assert f"site bonn: federated against alone: {bonn['verdict']}" in lines
     exported = api.export(folder / "run", folder / "export", formats="saved_model", runtime="in-process")
@@ -145,6 +154,17 @@ def test_summary_lines_and_card_have_the_table(run):
     assert f"| bonn | not told | not told | not told | {bonn['verdict']} |" in card
     assert "| celle | not told | not told | not told | not told |" in card
     assert "nothing is sent" not in card and "[baseline]" in (exported / "recipe.toml").read_text("utf-8")
+
+
+def test_the_pages_of_the_run_have_the_table(run):
+    folder = run[0] / "run"
+    aachen, bonn, _ = json.loads((folder / "summary.json").read_text("utf-8"))["comparisons"]["alone"]["rows"]
+    for html in (run_page(folder), live_page(LiveFolder(folder).read())):
+        assert "Alone and federated at the sites" in html and "Federated and fine-tuned at the sites" in html
+        text = " ".join(re.sub("<[^>]+>", " ", html[html.index("Was it worth it at the sites?") :]).split())
+        numbers = f"{aachen['before']:.4f} {aachen['after']:.4f} {aachen['difference']:+.4f} ({aachen['low']:+.4f}"
+        assert f"aachen {numbers}" in text and f"bonn not told not told not told {bonn['verdict']}" in text
+        assert "celle not told not told not told not told" in text
 
 
 def test_a_comparison_is_made_once_with_one_model(run):

@@ -7,7 +7,8 @@ import math
 import pytest
 
 from computations.privacy.accounting import composed_epsilon, example_accounting
-from computations.privacy.options import PrivacyOptions
+from computations.privacy.options import PrivacyOptions, rounded_up
+from computations.privacy.shares import composed_shares_epsilon, concentrated_epsilon
 from tests.sites.sites_for_tests import decisions_of, recipe_of
 from tff_re.errors import UserError
 from tff_re.sites.ledger import TrainingData
@@ -114,3 +115,80 @@ def test_a_damaged_ledger_is_not_begun_anew(tmp_path):
         (tmp_path / "ledger.json").write_bytes(content)
         with pytest.raises(UserError, match="is damaged; put it back"):
             opened(tmp_path).ledger.lines()
+
+
+# Noise in shares
+
+SHARED = recipe_of(
+    "fedavgs",
+    *("aggregation.secure=masks", "evaluation.train_split=false"),
+    "privacy={unit = 'client', clip = 1.0, noise_multiplier = 2.0, least_sites = 4, colluding_sites = 1}",
+)
+
+
+def shared_run(decisions, name, rounds, data=DATA, clients=("x",), z=2.0):
+    """The ledger after so many rounds with noise in shares."""
+    decisions.begin(data, name * 32, SHARED)
+    for number in range(1, rounds + 1):
+        decisions.charge_round(name * 32, number, z, dict.fromkeys(clients, (1.0, 1)))
+    return decisions.ledger
+
+
+def test_noise_in_shares_composes_over_runs_for_one_client(tmp_path):
+    decisions = decisions_of(tmp_path, privacy="shares")
+    assert shared_run(decisions, "0", 3).epsilon(DATA.digest, "shares") == concentrated_epsilon(3 / 8, 1e-5)
+    shared_run(decisions, "1", 2, z=1.0, clients=("x", "y"))
+    ledger = decisions_of(tmp_path, privacy="shares").ledger
+    assert ledger.epsilon(DATA.digest, "shares") == concentrated_epsilon(3 / 8 + 2 / 2, 1e-5)  # of x
+    (line,) = ledger.lines()
+    # A share has a third of the variance that is counted, so that alone it gives three times the rho.
+    own = rounded_up(concentrated_epsilon(3 * (3 / 8 + 2 / 2), 1e-5))
+    assert "with noise in shares, for one client, if 3 sites of each total add their shares" in line
+    assert line.endswith(f"; ε = {own} with this site's share only") and "without a guarantee" not in line
+    first, second = ledger.lines(runs=True)[1:]
+    assert f"ε = {rounded_up(concentrated_epsilon(3 / 8, 1e-5))} with noise in shares, for one client" in first
+    assert f"ε = {rounded_up(concentrated_epsilon(1.0, 1e-5))} with noise in shares, for one client" in second
+
+
+def test_of_runs_with_other_clients_the_epsilon_is_that_of_one_example(tmp_path):
+    decisions, other = decisions_of(tmp_path), TrainingData("texts.json", DATA.digest, "c" * 64)
+    shared_run(decisions, "0", 3)
+    shared_run(decisions, "1", 2, data=other, clients=("z",))
+    # An example moves an update of norm 1 to another one, by 2 at most.
+    assert decisions.ledger.epsilon(DATA.digest, "shares") == concentrated_epsilon(5 * 4 / 8, 1e-5)
+    assert "for one example, if 3 sites of each total" in decisions.ledger.lines()[0]
+    whole = [TrainingData("texts.json", DATA.digest, partition * 64, one_client=True) for partition in "bc"]
+    decisions = decisions_of(tmp_path / "one client")
+    for name, data in zip("01", whole, strict=True):
+        shared_run(decisions, name, 2, data=data)
+    assert decisions.ledger.epsilon(DATA.digest, "shares") == concentrated_epsilon(4 / 8, 1e-5)
+    assert "for one client, if 3 sites" in decisions.ledger.lines()[0]
+
+
+def test_the_sites_limit_holds_for_noise_in_shares(tmp_path):
+    limit = composed_shares_epsilon({2.0: 3}, 1e-6)
+    decisions = decisions_of(tmp_path, privacy="shares", epsilon_total=limit, delta_total=1e-6)
+    shared_run(decisions, "0", 2)
+    decisions.begin(DATA, "1" * 32, SHARED)
+    decisions.charge_round("1" * 32, 1, 2.0, {"x": (1.0, 1)})
+    before = (tmp_path / "ledger.json").read_bytes()
+    with pytest.raises(Refused, match=r"round 2 would make it .*allow.epsilon_total"):
+        decisions.charge_round("1" * 32, 2, 2.0, {"x": (1.0, 1)})
+    decisions.charge_round("1" * 32, 2, 2.0, {"y": (1.0, 1)})  # another client has spent nothing
+    assert (tmp_path / "ledger.json").read_bytes() != before
+    assert decisions.ledger.epsilon(DATA.digest, "shares") == limit
+    assert f"ε = {rounded_up(limit)} at δ = 1e-06 of {limit:g} (allow.epsilon_total)" in decisions.ledger.lines()[0]
+
+
+def test_a_limit_counts_noise_of_one_kind(tmp_path):
+    decisions = decisions_of(tmp_path, privacy="shares", epsilon_total=10.0)
+    shared_run(decisions, "0", 1)
+    with pytest.raises(Refused, match=r"noise of another kind .* allow.epsilon_total counts one kind only"):
+        decisions.begin(DATA, "1" * 32, PRIVATE)
+    without = decisions_of(tmp_path, privacy="shares")
+    run_of(without, "1", 1)
+    (line,) = without.ledger.lines()
+    assert "1 run with noise of the site's own; ε = " in line and "1 run with noise in shares" in line
+    assert without.ledger.epsilon(DATA.digest) == accounting().epsilon(1)
+    with pytest.raises(ValueError, match=r"allow.epsilon_total needs allow.privacy = 'example' or 'shares'"):
+        decisions_of(tmp_path, privacy="client", epsilon_total=1.0)

@@ -14,7 +14,7 @@ from computations.aggregators import shared_noise
 from computations.aggregators.secure import SecureSumFactory
 from computations.named import named_sum
 from tests.sites.sites_for_tests import NAMES, Federation, decisions_of, recipe_of, trained, write_sites
-from tests.upper_floors import assert_same_weights
+from tests.upper_floors import assert_same_weights, command
 from tff_re.errors import UserError
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.reading import read_history
@@ -45,6 +45,25 @@ def test_but_for_the_noise_sites_have_the_bits_of_the_simulation(quiet):
     assert_same_weights(quiet.result.weights, quiet.simulated.weights)
     there, here = (read_history(RunFolder(quiet.folder / name)) for name in ("run", "simulated"))
     assert [row["privacy/epsilon"] for row in there] == [row["privacy/epsilon"] for row in here]
+
+
+def test_attention_has_the_bits_of_the_simulation_too(tmp_path, monkeypatch):
+    drawn = []
+
+    def no_noise(count, variance, words):
+        drawn.append((count, variance))
+        return np.zeros(count, np.int64)
+
+    monkeypatch.setattr(noise_share, "discrete_gaussian", no_noise)
+    monkeypatch.setattr(shared_noise, "_noised", lambda state, totals, deviation: (totals, 1.0))
+    recipes = (recipe_of("fedpap", *more, PRIVACY, "training.rounds=1") for more in (MASKS, SIMULATED))
+    run = trained(tmp_path, next(recipes), simulated_recipe=next(recipes))
+    assert_same_weights(run.result.weights, run.simulated.weights)
+    aggregator, layers = run.experiment.algorithm.parts.aggregator, run.result.weights.trainable
+    assert aggregator._shares.clip == pytest.approx(0.5 * np.sqrt(2))
+    numbers = sum(np.size(layer) for layer in layers) + len(layers)
+    assert {variance for _, variance in drawn} == {aggregator._shares.variance(numbers)}
+    assert sum(count for count, _ in drawn) == 3 * numbers  # the normalisers have noise, too
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +144,16 @@ def test_a_restarted_site_that_lost_its_answer_draws_the_same_noise(noised):
     other = attrs.evolve(question, attempt=question.attempt + 10**6 + 1, arrays=weights)
     refusal = protocol.answer_of(protocol.Masked, federation.services["bonn"].answer(protocol.to_bytes(other)))
     assert isinstance(refusal, protocol.No) and "a round is answered once" in refusal.reason
+
+
+def test_the_ledger_of_a_site_counts_the_round(noised, capsys):
+    (digest,) = noised.federation.services["bonn"]._decisions.ledger._data
+    for name, path in noised.federation.files.items():
+        typed = command(capsys, "site", path, "--ledger")
+        assert typed.code == 0 and "1 run with noise in shares, for one client, if 3 sites of each total" in typed.out
+        assert "without a guarantee" not in typed.out and f"of {name}" not in typed.out
+    spent = noised.federation.services["bonn"]._decisions.ledger.epsilon(digest, "shares")
+    assert spent == noised.experiment.features[0].accounting.epsilon(1)
 
 
 def test_a_run_says_against_whom_it_holds(noised):
@@ -229,12 +258,14 @@ def test_a_computation_with_sums_without_noise_is_refused():
 
 def test_a_site_counts_the_rounds_of_the_budget(monkeypatch, tmp_path):
     recipe = recipe_of("fedavgs", *MASKS, PRIVACY.replace("}", ", epsilon = 3.0}"))
-    accounting = SimpleNamespace(budget=3.0, unit="client", epsilon=lambda rounds: 1.2 * rounds)
+    accounting = SimpleNamespace(budget=3.0, unit="client", noise_multiplier=0.8, epsilon=lambda rounds: 1.2 * rounds)
     monkeypatch.setattr(decisions, "accounting_in", lambda experiment: accounting)
     run, site = SimpleNamespace(recipe=recipe, experiment=None), decisions_of(tmp_path)
-    monkeypatch.setattr(type(site), "charge_round", lambda *arguments: None)
+    charged = []
+    monkeypatch.setattr(type(site), "charge_round", lambda self, *arguments: charged.append(arguments))
     request = SimpleNamespace(run="0" * 32, round=9, clients=("a",))
     site._charge(run, request, SimpleNamespace(rounds=2))
+    assert charged == [("0" * 32, 9, 0.8, {"a": (1.0, 1)})]
     with pytest.raises(Refused, match="round 9 would spend more than the recipe's ε = 3"):
         site._charge(run, request, SimpleNamespace(rounds=3))
 
@@ -245,10 +276,10 @@ def test_a_site_counts_the_rounds_of_the_budget(monkeypatch, tmp_path):
         ((*MASKS, PRIVACY.replace(", least_sites = 3", "")), "aggregation.secure needs privacy.least_sites"),
         ((NO_TRAIN, PRIVACY), "privacy.least_sites needs aggregation.secure = 'masks', or 'simulated'"),
         ((*MASKS, PRIVACY, "aggregation.secure_quantile=0.5"), "secure_quantile does not go with privacy.least_sites"),
-        ((*MASKS, PRIVACY, "aggregation.secure_norm=1.0"), "secure_norm is a constant of attention"),
+        ((*MASKS, PRIVACY, "aggregation.secure_norm=1.0"), "secure_norm does not go with privacy.least_sites"),
         ((*MASKS, PRIVACY, "privacy.clip_quantile=0.5"), "privacy.clip_quantile is for noise that the server adds"),
         ((*MASKS, PRIVACY, "aggregation.secure_modulus_bits=20"), "secure_modulus_bits is 20, and the clients'"),
-        ((*MASKS, PRIVACY, "algorithm.name=fedpap"), "aggregates with attention"),
+        ((*MASKS, PRIVACY, "algorithm.name=fednova"), "is for the mean and for attention"),
     ],
 )
 def test_what_does_not_go_with_shares_is_one_line(tmp_path, keys, line):

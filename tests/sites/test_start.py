@@ -70,7 +70,27 @@ def test_a_site_says_what_it_has_and_no_text(tmp_path):
     path.write_text(path.read_text("utf-8").split("[sites]")[0].replace('secret = "vocabulary.key"', ""), "utf-8")
     lines = start_lines(read_site(path), path)
     assert "clients: 5, with 6 examples each" in lines and f"recipe {DIGEST}" in lines
+    (compares,) = [line for line in lines if line.startswith("comparisons: under a recipe with [baseline]")]
+    assert "the coordinator is told nothing (allow.comparison)" in compares
     assert lines[-1] == "words: those that task.min_clients (2 or more) of this site's own clients hold"
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ((), "both measures, the difference and the verdict"),
+        (("aggregation.secure=masks",), "the verdict"),
+        (("privacy={unit = 'example', noise_multiplier = 1.0}",), "nothing"),
+    ],
+)
+def test_a_site_says_that_it_will_train_alone_and_what_it_will_tell(tmp_path, keys, told):
+    recipe = recipe_of("fedavgs", "baseline={kind = 'local'}", "evaluation.train_split=false", *keys)
+    (tmp_path / "recipe.toml").write_text(recipe.to_toml(), "utf-8")
+    allow = {"recipes": ["recipe.toml"], "comparison": "interval"}
+    path = write_site(tmp_path, "bonn", corpora()["bonn"], allow=allow)
+    does = "trains alone for 2 rounds, and compares the models on its own test examples; the coordinator is told"
+    line = f"comparison for recipe.toml: after the run this site {does} {told} (allow.comparison)"
+    assert line in start_lines(read_site(path), path)
 
 
 @pytest.mark.parametrize("allowed", ["recipe.toml", DIGEST])

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from tests.recognition_for_tests import write_texts
+from tests.sites.relations_for_tests import LABELS, RELATIONS, mention, relations_table
 from tests.sites.sites_for_tests import NAMES, Federation, corpora, recipe_of, write_site, write_sites
-from tests.sites.test_check import LABELS, RELATIONS, mention
 from tests.sites.test_own_evaluation import bag_recipe, bag_sites, document_recipe, document_sites
 from tests.upper_floors import SECRET, command, refusal
 from tff_re.errors import UserError
@@ -44,18 +44,8 @@ COUNTS = {"aachen": (20, 8, 0), "bonn": (10, 30, 3), "celle": (6, 7, 6)}
 """Site -> training texts of each of LABELS."""
 
 
-def relations_recipe(**task):
-    table = {
-        "name": "tiny-relations",
-        "task": {
-            **{"name": "sentence_relations", "dataset": "relations", "class_names": LABELS, "encoding": "words"},
-            **{"max_length": 30, "min_clients": 2, "test": "official", **task},
-        },
-        "model": {"name": "pcnn"},
-        "algorithm": {"name": "fedavgs", "learning_rate": 0.1, "batch_size": 32},
-        "training": {"rounds": 1, "clients_per_round": 1},
-    }
-    return resolve(table, "tiny-relations.toml")
+def relations_recipe(*overrides, **task):
+    return resolve(relations_table(**{"min_clients": 2, **task}), "tiny-relations.toml", overrides)
 
 
 def records_of(site):
@@ -366,7 +356,9 @@ def test_a_site_without_clients_or_files_refuses_without_a_reason_of_its_data(tm
 
 @pytest.mark.parametrize("given", [{}, {"survey": True}, {"survey": {"least_count": 5}}])
 def test_the_default_is_a_least_count_of_five(given):
-    options = AllowOptions(recipes=("any",), **{k: v for k, v in given.items() if v is True}).survey_options
+    options = AllowOptions(recipes=("any",), **{k: v for k, v in given.items() if v is True}).survey_options(
+        masked=False
+    )
     assert (options.least_count, options.epsilon, options.surveys, options.distance) == (5, None, 1, False)
 
 

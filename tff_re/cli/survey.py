@@ -31,11 +31,18 @@ from tff_re.runtime import is_of_sites
     type=click.FloatRange(min=0.001, max=1e6),
     help="Ask for counts with noise of this ε at each site, and hide none.",
 )
+@click.option(
+    "--masks",
+    is_flag=True,
+    help="Open counts only as totals over the sites, also if the recipe does not mask sums (aggregation.secure).",
+)
 @click.option("--labels", metavar="A,B,C", help="Labels to count, if the recipe does not list them.")
 @options.path_option("--out", help="Also write the page, to FILE.html or FILE.json.")
 @options.stage_seconds
 @options.retry_seconds(60.0)
-def survey(recipe, overrides, seed, runtime, sites, least_count, epsilon, labels, out, stage_seconds, retry_seconds):
+def survey(
+    recipe, overrides, seed, runtime, sites, least_count, epsilon, masks, labels, out, stage_seconds, retry_seconds
+):
     """Ask all sites how their data fit RECIPE before a run: texts, clients, labels, lengths, repeated texts and unknown
     tokens, as sums of counts that each site protects before they leave. No text leaves a site."""
     from tff_re import api
@@ -57,6 +64,7 @@ def survey(recipe, overrides, seed, runtime, sites, least_count, epsilon, labels
         least_count=(least_count or LEAST_COUNT) if epsilon is None else None,
         epsilon=epsilon,
         labels=options.names(labels),
+        masked=masks,
         patience=Patience(stage_seconds, retry_seconds),
         on_line=say,
     )

@@ -17,15 +17,13 @@ from tff_re.exporting.layout import (
     SAVED_MODEL_FOLDER,
     TFLITE_FILE,
 )
+from tff_re.runs.site_comparisons import MEASURES, site_comparisons
 
 _KERAS_IMPORTS, _LOAD_KERAS = {
     "keras": ("", "tf.keras.models.load_model"),
     "tf-keras": ("import tf_keras\n", "tf_keras.models.load_model"),  # TensorFlow's own is Keras 3 by then
 }[KERAS]
 """How a reader of the card loads a file of the Keras that wrote it."""
-
-MEASURES = {"accuracy": "accuracy", "f1": "F1"}
-"""What a form is measured by -> its name for readers."""
 
 _FACTS = {"dataset": "read in the form of", "label": "label choice"}
 """Keys of `details` -> their name for readers, where they have another one."""
@@ -213,24 +211,9 @@ def _metrics(metrics: Any, exported: Any, precision: Mapping[str, Any] | None) -
 
 def _comparisons(comparisons: Any) -> Iterator[str]:
     """What sites tell of their own models on their own test examples, a table for each kind of model."""
-    for compared in (comparisons or {}).values():
-        (first, second), measure = compared["models"], MEASURES.get(compared["measure"], compared["measure"])
-        rows = [[_plain(row["site"]), *_compared(row)] for row in compared["rows"]]
-        yield (
-            f"## {first.capitalize()} and {second} at the sites\n\n"
-            + _table(["site", f"{first}, {measure}", f"{second}, {measure}", "difference (95 %)", "verdict"], rows, 1)
-            + f"\nEach site compared both models on its own test examples. The difference is {second} minus {first}; "
-            "gain and loss: its interval is above or below zero. A site's policy says what it tells.\n"
-        )
-
-
-def _compared(row: Mapping[str, Any]) -> list[str]:
-    missing = "no answer" if row["disclosed"] == "no answer" else "not told"
-    numbers = [missing] * 3
-    if "difference" in row:
-        interval = "{difference:+.4f} ({low:+.4f} to {high:+.4f})".format(**row)
-        numbers = [_plain(row["before"]), _plain(row["after"]), interval]
-    return [*numbers, row.get("verdict", missing)]
+    for compared in site_comparisons(comparisons):
+        rows = [[_plain(site), *cells] for site, *cells in compared.rows]
+        yield f"## {compared.title}\n\n{_table(compared.heading, rows, 1)}\n{compared.caption}\n"
 
 
 def _by_name(metrics: Mapping[str, Any]) -> dict[tuple[str, str], Any]:

@@ -11,7 +11,7 @@ from typing import Any
 from computations.privacy.options import rounded_up
 from tff_re.comparison.costs import in_words, megabytes_by_round
 from tff_re.pages.page import Block, Chart, Code, Facts, Section, Table, Words, page
-from tff_re.pages.run_page import bytes_text, curve_blocks
+from tff_re.pages.run_page import bytes_text, comparison_blocks, curve_blocks
 from tff_re.runs.live import SECONDS, LiveRun
 
 REFRESH_SECONDS = 5
@@ -34,6 +34,7 @@ def live_page(run: LiveRun, *, part: bool = False) -> str:
         Section("rounds", "Rounds", _rounds(run)),
         Section("asked", "Asked and answered", _asked(run)),
         Section("stages", "Seconds and bytes", _stages(run)),
+        Section("sites", "Was it worth it at the sites?", comparison_blocks(run.summary or {})),
         Section("privacy", "Privacy", _privacy(run)),
         Section("log", "Log", _log(run)),
     ]

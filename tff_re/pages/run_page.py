@@ -29,6 +29,7 @@ from tff_re.runs.reading import (
     read_table,
     read_text,
 )
+from tff_re.runs.site_comparisons import site_comparisons
 
 _QUALITIES = ("accuracy", "macro_f1", "micro_f1", "f1", "matthews", "auc", "max_f1", "p_at_mean")
 _MOST_ROWS, _MOST_CELLS = 24, 12_000
@@ -72,6 +73,7 @@ def run_page(path: Path) -> str:
         Section("curves", "Curves", [*curve_blocks(history, _bytes_of_client(summary)), *_precision_recall(folder)]),
         Section("partition", "Partition", partition_blocks(labels)),
         Section("classes", "Classes", _run_classes(classes, folder)),
+        Section("sites", "Was it worth it at the sites?", comparison_blocks(summary)),
         Section("clients", "Clients", _run_clients(clients, summary.get("personalised") or {})),
         Section("costs", "Bytes and seconds", _run_costs(summary, history, timings)),
         Section("privacy", "Privacy", _run_privacy(summary.get("privacy") or {})),
@@ -291,6 +293,14 @@ def _run_clients(clients: Sequence[Mapping[str, Any]], personalised: Mapping[str
     ]
     heading = ["client", "examples", *columns.values(), *more, "loss"]
     return [*blocks, Table(heading, rows, caption=caption)]
+
+
+def comparison_blocks(summary: Mapping[str, Any]) -> list[Block]:
+    """What sites tell of their own models and the federated one, a table for each kind of model."""
+    blocks: list[Block] = []
+    for compared in site_comparisons(summary.get("comparisons")):
+        blocks += [Heading(compared.title), Table(list(compared.heading), compared.rows, caption=compared.caption)]
+    return blocks
 
 
 def _run_costs(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tff_re.pages.page import Block, Facts, Items, Section, Table, Words, page
-from tff_re.sites.survey import Cell, SurveyResult, TotalTable
 from tff_re.sites.survey_messages import TRAIN
+from tff_re.sites.survey_result import Cell, SurveyResult, TotalTable
 from tff_re.sites.survey_tables import cut_columns
 
 
@@ -48,6 +48,8 @@ def _facts(result: SurveyResult) -> dict[str, str]:
         low, high = result.least_counts
         least = str(low) if low == high else f"{low} to {high}, by site"
         protection = f"least count of {least}: smaller counts of a site are hidden"
+    if result.masked:
+        protection += "; masked: only totals over the sites were opened"
     return {
         "sites": ", ".join(result.sites),
         "digest of the recipe": result.digest,

@@ -12,6 +12,7 @@ import attrs
 
 from tff_re.sites import protocol
 from tff_re.sites.requests import Request
+from tff_re.sites.survey_messages import MaskedDistance, MaskedSurvey
 
 FILE = "masks.json"
 """The file of a run's `Attempts`."""
@@ -28,6 +29,7 @@ class Attempt:
       sums: which sums these are, whoever takes part: purpose, split, round and stage.
       sites: all that were asked.
       clients: digest of this site's clients that were asked for, and their states.
+      run: the id of the run, or of the survey.
       own_key: the key of the site's own mask, in hexadecimal.
       roster: the sites that it signed for; None: it has signed nothing yet.
     """
@@ -38,6 +40,7 @@ class Attempt:
     sums: str
     sites: list[str]
     clients: str = ""
+    run: str = ""
     own_key: str = ""
     roster: list[str] | None = None
 
@@ -49,7 +52,26 @@ class Attempt:
         context = [question.run, question.program, question.attempt, question.sites, *what, request.arrays]
         digests = request.digest, _digest(context), _digest(what)
         clients = _digest([question.clients, question.versions])
-        return cls(question.attempt, *digests, list(question.sites), clients)
+        return cls(question.attempt, *digests, list(question.sites), clients, question.run)
+
+    @classmethod
+    def of_survey(cls, question: MaskedSurvey, sums: str) -> Attempt:
+        """Make the attempt of a survey.
+
+        `sums`: digest of what is counted, which is the same whatever the survey's id and whoever takes part.
+        """
+        asked = [question.recipe, question.least_count, question.epsilon, question.labels]
+        request = _digest(["survey", question.run, *asked])
+        context = _digest(["survey", question.run, question.attempt, question.sites, *asked])
+        return cls(question.attempt, request, context, sums, list(question.sites), run=question.run)
+
+    @classmethod
+    def of_distance(cls, question: MaskedDistance, sums: str) -> Attempt:
+        """Make the attempt of a distance of labels (see `of_survey`)."""
+        asked = [question.labels, question.counts.tolist(), question.texts]
+        request = _digest(["distance", question.run, *asked])
+        context = _digest(["distance", question.run, question.attempt, question.sites, *asked])
+        return cls(question.attempt, request, context, sums, list(question.sites), run=question.run)
 
     def signed_text(self, roster: list[str]) -> bytes:
         """Return what a site signs for a roster."""

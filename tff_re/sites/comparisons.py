@@ -7,7 +7,7 @@ test examples. The models stay at the sites; what a site tells of its comparison
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from computations.algorithms.own_models import require_plain
@@ -27,6 +27,15 @@ from tff_re.sites.program import arrays_of
 MODELS = {"alone": ("alone", "federated"), "tuned": ("federated", "fine-tuned")}
 """What is compared -> names of the two models; the difference is the second minus the first."""
 
+DISCLOSED = {
+    "interval": "both measures, the difference and the verdict",
+    "direction": "the verdict",
+    "nothing": "nothing",
+}
+"""What a site discloses, in words."""
+
+_DOES = {"alone": "trains alone for {rounds} rounds", "tuned": "fine-tunes the federated model"}
+
 _TABLES = {"alone": "baseline", "tuned": "personalise"}
 """What is compared -> the table of a recipe that asks for it."""
 
@@ -34,6 +43,30 @@ _TABLES = {"alone": "baseline", "tuned": "personalise"}
 def compared_models(recipe: Recipe) -> tuple[str, ...]:
     """Return what a recipe lets sites compare, of `MODELS`."""
     return tuple(what for what, table in _TABLES.items() if getattr(recipe, table) is not None)
+
+
+def announced(recipe: Recipe, disclosed: Mapping[str, str | None]) -> Iterator[str]:
+    """Return a line on what sites will do after the run, and what each will tell, if the recipe asks for it.
+
+    `disclosed`: site -> what it discloses (see `CompareAnswer`).
+    """
+    if what := compared_models(recipe):
+        does = " and ".join(_DOES[each].format(rounds=recipe.training.rounds) for each in what)
+        told_by = ", ".join(f"{site} {DISCLOSED[answer or 'nothing']}" for site, answer in disclosed.items())
+        yield (
+            f"after the last round each site {does}, and compares the models on its own test examples; told to the "
+            f"coordinator (allow.comparison): {told_by}"
+        )
+
+
+def announced_at_site(recipe: Recipe, disclosed: str) -> Iterator[str]:
+    """Return a line on what this site will do after a run of the recipe, for its operator."""
+    if what := compared_models(recipe):
+        does = " and ".join(_DOES[each].format(rounds=recipe.training.rounds) for each in what)
+        yield (
+            f"after the run this site {does}, and compares the models on its own test examples; the coordinator is "
+            f"told {DISCLOSED[disclosed]} (allow.comparison)"
+        )
 
 
 def federated_recipe(recipe: Recipe) -> Recipe:

@@ -42,6 +42,7 @@ from tff_re.sites.messages import Refused
 from tff_re.sites.noise_share import require_noised
 from tff_re.sites.policy import Site, recipe_table, table_digest
 from tff_re.sites.requests import EVALUATE, REQUESTS, TRAIN, Record, Request, groups
+from tff_re.sites.spending import RELEASE
 
 MAX_REPEATS = 8
 """Different requests for a later stage of a round, per attempt of the recipe: sites that leave change the sums."""
@@ -141,6 +142,11 @@ class Decisions:
             return
         if self._allow.runs is not None and self.ledger.runs_on(data) >= self._allow.runs:
             raise Refused(f"{self._allow.runs} runs were begun on its data (allow.runs), and no more may be")
+        if self._allow.epsilon_total is not None and self.ledger.other_guarantees(data, recipe):
+            raise Refused(
+                "runs on its data had noise of another kind (privacy.unit = 'example', or 'client' in shares), and "
+                "allow.epsilon_total counts one kind only"
+            )
         self.ledger.begin(data, run, recipe)
 
     def words(self, min_clients: int) -> None:
@@ -383,9 +389,10 @@ class Decisions:
         """Charge a new training round to the recipe's budget of ε, and to the site's for all runs on its data."""
         accounting, noise, releases = accounting_in(run.experiment), None, {}
         over = f"round {request.round} would spend more than the recipe's ε"
-        limited = noise_is_shared(run.recipe) and accounting.budget is not None
-        if limited and accounting.epsilon(record.rounds) > accounting.budget * SLACK:
-            raise Refused(f"{over} = {accounting.budget:g}")
+        if noise_is_shared(run.recipe):
+            if accounting.budget is not None and accounting.epsilon(record.rounds) > accounting.budget * SLACK:
+                raise Refused(f"{over} = {accounting.budget:g}")
+            noise, releases = accounting.noise_multiplier, dict.fromkeys(request.clients, RELEASE)
         if accounting is not None and accounting.unit != "client":
             taken = collections.Counter(self.ledger.rounds_of(request.run)) + collections.Counter(request.clients)
             if accounting.budget is not None and accounting.epsilon_of(taken) > accounting.budget * SLACK:

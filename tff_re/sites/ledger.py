@@ -2,14 +2,12 @@
 
     state/ledger.json   SHA-256 of a file of training data -> runs -> rounds, bytes of sums, what each client released
 
-It is written whole before an answer leaves, and stays when runs end. ε is that of the noise which the site itself adds
-(`privacy.unit = "example"`), composed over the runs by `computations.privacy.accounting.composed_epsilon`. Another file
-is another data set with a ledger of its own, also if it differs in one example.
+It is written whole before an answer leaves, and stays when runs end. How ε is composed over the runs is in `spending`.
+Another file is another data set with a ledger of its own, also if it differs in one example.
 """
 
 from __future__ import annotations
 
-import collections
 import copy
 import hashlib
 import json
@@ -17,13 +15,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from computations.privacy.accounting import composed_epsilon
 from computations.privacy.options import rounded_up
 from datasets.catalogue import split_file
 from datasets.files import replace_file
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
 from tff_re.sites.policy import AllowOptions, recipe_digest
+from tff_re.sites.spending import EXAMPLE, GUARANTEES, SHARES, guarantee_of, shares_text, spent
 
 FILE = "ledger.json"
 """In the site's folder of state."""
@@ -33,20 +31,30 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What a run trains on: the name and SHA-256 of the file, and a digest of the assignment of examples to clients."""
+    """What a run trains on.
+
+    Attributes:
+      name, digest: of the file; the digest is SHA-256.
+      partition: digest of the assignment of examples to clients.
+      one_client: whether the site is one client, by its file.
+    """
 
     name: str
     digest: str
     partition: str
+    one_client: bool = False
 
 
-def training_data(recipe: Recipe, clients: Mapping[str, Iterable], folder: Path | None) -> TrainingData:
+def training_data(
+    recipe: Recipe, clients: Mapping[str, Iterable], folder: Path | None, *, one_client: bool = False
+) -> TrainingData:
     """Return the training data of a site's recipe.
 
     Args:
       recipe: with the site's own files.
       clients: client -> the ids of the samples that it trains on.
       folder: the data folder, for files of the catalogue.
+      one_client: see `TrainingData`.
 
     Raises:
       DataError, OSError: the file is not there.
@@ -56,7 +64,8 @@ def training_data(recipe: Recipe, clients: Mapping[str, Iterable], folder: Path 
     with open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     held = repr(sorted((client, list(samples)) for client, samples in clients.items()))
-    return TrainingData(path.name, digest, hashlib.sha256(held.encode("utf-8", "surrogatepass")).hexdigest())
+    partition = hashlib.sha256(held.encode("utf-8", "surrogatepass")).hexdigest()
+    return TrainingData(path.name, digest, partition, one_client)
 
 
 class Ledger:
@@ -96,11 +105,15 @@ class Ledger:
     def begin(self, data: TrainingData, run: str, recipe: Recipe) -> None:
         """Record a new run."""
         of_data = self._data.get(data.digest, {"file": data.name, "runs": {}})
+        guarantee = guarantee_of(recipe)
+        sites = [recipe.privacy.least_sites, recipe.privacy.colluding_sites] if guarantee == SHARES else None
         entry = {
             "recipe": recipe_digest(recipe),
-            "unit": recipe.privacy_unit,
+            "unit": guarantee or recipe.privacy_unit,
             "delta": recipe.privacy.delta if recipe.privacy_unit else None,
+            "sites": sites,
             "partition": data.partition,
+            "one_client": data.one_client,
             **{"noise_multiplier": None, "rounds": 0, "newest": 0, "bytes_up": 0, "clients": {}},
         }
         self.write({**self._data, data.digest: {**of_data, "runs": {**of_data["runs"], run: entry}}})
@@ -113,8 +126,8 @@ class Ledger:
         Args:
           run: of `begin`.
           round_num: the round, which only grows.
-          noise_multiplier: of the site's own noise; None: there is none.
-          releases: client -> (share of its examples in a step, steps of the round), with noise of the site's own.
+          noise_multiplier: of the noise that the site adds, or of that which it adds with others; None: there is none.
+          releases: client -> (share of its examples in a step, steps of the round), of those with noise.
         """
         data = copy.deepcopy(self._data)
         entry = data[self._digest_of(run)]["runs"][run]
@@ -133,17 +146,24 @@ class Ledger:
         self.write(data)
 
     def rounds_of(self, run: str) -> dict[str, int]:
-        """Return, for each client, the rounds of the run that it took part in with the site's own noise."""
+        """Return, for each client, the rounds of the run that it took part in with noise of sites."""
         clients = self._data[self._digest_of(run)]["runs"][run]["clients"]
         return {client: rounds for client, (_, _, rounds) in clients.items()}
 
-    def epsilon(self, digest: str) -> float:
-        """Return the ε that the runs on a file of training data have spent together, with the site's own noise."""
-        return self._epsilon(self._data[digest])
+    def other_guarantees(self, data: TrainingData, recipe: Recipe) -> set[str]:
+        """Return the guarantees of runs on a file of training data, except that of the recipe."""
+        units = {run["unit"] for run in self._data.get(data.digest, {"runs": {}})["runs"].values()}
+        return units.intersection(GUARANTEES) - {guarantee_of(recipe)}
+
+    def epsilon(self, digest: str, guarantee: str = EXAMPLE) -> float:
+        """Return the ε that the runs on a file of training data have spent together, of those with this guarantee."""
+        return self._epsilon(self._data[digest], guarantee)
 
     def epsilon_with(self, run: str, charged: dict | None = None) -> float:
-        """Return the ε of a run's data, either as it is or after `charged`."""
-        return self._epsilon((charged or self._data)[self._digest_of(run)])
+        """Return the ε of a run's data for the guarantee of the run, either as it is or after `charged`."""
+        data = (charged or self._data)[self._digest_of(run)]
+        guarantee = data["runs"][run]["unit"]
+        return self._epsilon(data, guarantee) if guarantee in GUARANTEES else 0.0
 
     def lines(self, *, runs: bool = False) -> list[str]:
         """Return what the ledger says, for the operator.
@@ -152,39 +172,47 @@ class Ledger:
         """
         lines = []
         for digest, data in self._data.items():
-            private = [run for run in data["runs"].values() if run["unit"] == "example"]
             rounds, sent = (sum(run[key] for run in data["runs"].values()) for key in ("rounds", "bytes_up"))
             line = f"{data['file']} ({digest[:8]}): {_runs(len(data['runs']))}, {rounds} rounds, {sent} bytes of sums"
-            if private:
-                limit = self._allow.epsilon_total
-                line += f"; ε = {rounded_up(self._epsilon(data))} at δ = {self._delta(data):g}"
-                line += "" if limit is None else f" of {limit:g} (allow.epsilon_total)"
-                line += f" over {_runs(len(private))} with noise of the site's own"
-            if len(private) < len(data["runs"]):
-                line += f"; {_runs(len(data['runs']) - len(private))} without a guarantee of the site's own"
+            guarded = 0
+            for guarantee in GUARANTEES:
+                private = _with(data, guarantee)
+                guarded += len(private)
+                line += f"; {self._spent_line(data, guarantee, private)}" if private else ""
+            if guarded < len(data["runs"]):
+                line += f"; {_runs(len(data['runs']) - guarded)} without a guarantee of the site's own"
             lines.append(line)
             lines += [self._line_of(run, data, entry) for run, entry in data["runs"].items() if runs]
         return lines
 
+    def _spent_line(self, data: dict, guarantee: str, private: list[dict]) -> str:
+        limit, delta = self._allow.epsilon_total, self._delta(data, guarantee)
+        line = f"ε = {rounded_up(self._epsilon(data, guarantee))} at δ = {delta:g}"
+        line += "" if limit is None else f" of {limit:g} (allow.epsilon_total)"
+        if guarantee == EXAMPLE:
+            return f"{line} over {_runs(len(private))} with noise of the site's own"
+        return f"{line} over {_runs(len(private))} with noise in shares, {shares_text(private, delta)}"
+
     def _line_of(self, run: str, data: dict, entry: dict) -> str:
-        guarantee = "no guarantee of the site's own"
-        if entry["unit"] == "example":
-            guarantee = f"ε = {rounded_up(self._epsilon({**data, 'runs': {run: entry}}))}"
+        said = "no guarantee of the site's own"
+        if entry["unit"] in GUARANTEES:
+            only = {**data, "runs": {run: entry}}
+            said = f"ε = {rounded_up(self._epsilon(only, entry['unit']))}"
+            if entry["unit"] == SHARES:
+                said += f" with noise in shares, {shares_text([entry], self._delta(only, SHARES))}"
         return (
             f"  run {run[:8]}, recipe {entry['recipe'][:8]}: {entry['rounds']} rounds, {entry['bytes_up']} bytes of "
-            f"sums, {guarantee}"
+            f"sums, {said}"
         )
 
-    def _epsilon(self, data: dict) -> float:
-        private = [run for run in data["runs"].values() if run["unit"] == "example" and run["clients"]]
-        if not private:
-            return 0.0
-        return composed_epsilon(_of_clients(private), self._delta(data))
+    def _epsilon(self, data: dict, guarantee: str) -> float:
+        private = _with(data, guarantee)
+        return spent(private, guarantee, self._delta(data, guarantee)) if private else 0.0
 
-    def _delta(self, data: dict) -> float:
+    def _delta(self, data: dict, guarantee: str) -> float:
         if self._allow.delta_total is not None:
             return self._allow.delta_total
-        return min(run["delta"] for run in data["runs"].values() if run["unit"] == "example")
+        return min(run["delta"] for run in _with(data, guarantee))
 
     def _digest_of(self, run: str) -> str:
         return next(digest for digest, data in self._data.items() if run in data["runs"])
@@ -196,23 +224,9 @@ class Ledger:
         self._data = data
 
 
-def _of_clients(runs: list[dict]) -> list[collections.Counter]:
-    """Return what each client released in all runs, for `composed_epsilon`.
-
-    Where the runs' clients hold different examples, an example may be that of any client of each run: then one client
-    stands for all that samples and steps as much as any of them.
-    """
-    if len({run["partition"] for run in runs}) > 1:
-        worst = collections.Counter()
-        for run in runs:
-            share = max(share for share, _, _ in run["clients"].values())
-            worst[run["noise_multiplier"], share] += max(steps * rounds for _, steps, rounds in run["clients"].values())
-        return [worst]
-    of_client: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
-    for run in runs:
-        for client, (share, steps, rounds) in run["clients"].items():
-            of_client[client][run["noise_multiplier"], share] += steps * rounds
-    return list(of_client.values())
+def _with(data: dict, guarantee: str | None) -> list[dict]:
+    """Return the runs on the data that have this guarantee."""
+    return [run for run in data["runs"].values() if run["unit"] == guarantee]
 
 
 def _runs(number: int) -> str:

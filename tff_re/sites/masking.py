@@ -21,9 +21,10 @@ from tff_re.sites.attempts import FILE, Attempt, Attempts
 from tff_re.sites.decisions import Decisions
 from tff_re.sites.keys import mask_key
 from tff_re.sites.masked_layout import layouts_of
-from tff_re.sites.masks import KEY_BYTES, derive_own_key, derive_pair_key, mask
+from tff_re.sites.masks import KEY_BYTES, Layout, derive_own_key, derive_pair_key, mask
 from tff_re.sites.messages import Lost
 from tff_re.sites.policy import Site
+from tff_re.sites.store import RunStore
 
 
 class SiteMasks:
@@ -50,18 +51,24 @@ class SiteMasks:
         Raises:
           NotMaskable: a number is not finite, or too large: nothing is sent.
         """
-        attempts, attempt = Attempts(run.store.read(FILE)), Attempt.from_question(question)
         layouts = layouts_of(run.programs[question.purpose].stages[question.stage])
+        return self.masked_attempt(run.store, Attempt.from_question(question), layouts, sums)
+
+    def masked_attempt(
+        self, store: RunStore, attempt: Attempt, layouts: Sequence[Layout], sums: Sequence[np.ndarray]
+    ) -> list[np.ndarray]:
+        """Like `masked`, for arrays of these layouts."""
+        attempts = Attempts(store.read(FILE))
         numbers = [layout.encoded(array) for layout, array in zip(layouts, sums, strict=True)]
         content = hashlib.sha256()
         for array in numbers:
             content.update(array.reshape(-1).view(np.uint8))
-        own_key = derive_own_key(run.store.secret(), attempt.context, attempt.request, content.hexdigest())
+        own_key = derive_own_key(store.secret(), attempt.context, attempt.request, content.hexdigest())
         mask(numbers, layouts, self._name, own_key, self._shared(attempt, attempt.sites))
         attempt.own_key = own_key.hex()
         if attempts.newest is None or attempts.newest.number < attempt.number:
             attempts.newest = attempt
-            run.store.write(FILE, attempts.to_json())
+            store.write(FILE, attempts.to_json())
         return numbers
 
     def signature(self, run: Any, question: protocol.Roster) -> np.ndarray:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from computations.aggregators.shared_noise import SharedNoiseMeanFactory
+from computations.aggregators.shared_noise import SharedNoiseFactory
 from computations.errors import CompositionError
 from computations.privacy.discrete_gaussian import discrete_gaussian
 from tff_re.runs.experiment import Experiment
@@ -48,7 +48,7 @@ def with_noise_share(
       secret: of the site and run.
       sums: the arrays of the stage.
     """
-    aggregator: SharedNoiseMeanFactory = experiment.algorithm.parts.aggregator
+    aggregator: SharedNoiseFactory = experiment.algorithm.parts.aggregator
     variance = aggregator.share_variance(experiment.algorithm.client_work.update_type)
     content = hashlib.sha256()
     for array in sums:

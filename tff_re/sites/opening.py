@@ -11,8 +11,9 @@ from tff_re.errors import UserError
 from tff_re.sites import protocol
 from tff_re.sites.asking import SiteLost, SiteRefused, Sites
 from tff_re.sites.masked_layout import layouts_of
-from tff_re.sites.masks import added, unmask
+from tff_re.sites.masks import Layout, added, unmask
 from tff_re.sites.program import SiteStage
+from tff_re.sites.survey_messages import MaskedSurveyAnswer
 
 
 class SitesFailed(Exception):
@@ -56,10 +57,21 @@ class Opening:
         answers: Mapping[str, protocol.MaskedAnswer],
         sums: tuple,
     ) -> list[np.ndarray]:
-        """Return the arrays of the stage's sums over the sites that answered.
+        """Return the arrays of the stage's sums over the sites that answered (see `total_of`)."""
+        return self.total_of(layouts_of(stage), attempt, asked, answers, sums)
+
+    def total_of(
+        self,
+        layouts: Sequence[Layout],
+        attempt: int,
+        asked: Sequence[str],
+        answers: Mapping[str, protocol.MaskedAnswer | MaskedSurveyAnswer],
+        sums: tuple,
+    ) -> list[np.ndarray]:
+        """Return the total over the sites that answered, as arrays of these layouts.
 
         Args:
-          stage: what was asked.
+          layouts: of the arrays.
           attempt: of the questions.
           asked: all sites that were asked.
           answers: in the sites' order; they fit.
@@ -69,7 +81,7 @@ class Opening:
           SitesFailed: sites were lost before the total was open.
           UserError: a site refuses to open it.
         """
-        roster, layouts = tuple(answers), layouts_of(stage)
+        roster = tuple(answers)
         total = added([answer.arrays for answer in answers.values()], layouts)
         ways = {"run": self._run, "attempt": attempt, "sites": roster}
         signed = self._ask(dict.fromkeys(roster, protocol.Roster(**ways)))

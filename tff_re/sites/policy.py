@@ -128,7 +128,7 @@ class AllowOptions:
       itself, from randomness of its own.
     runs: so many runs are begun on one file of training data (see the site's ledger); not set: any number.
     epsilon_total: the ε that all runs on one file of training data may spend together, as the ledger counts it. It
-      needs privacy = "example".
+      needs privacy = "example" or "shares"; runs of both kinds on one file are refused with it.
     delta_total: the δ of that ε; not set: the smallest privacy.delta of the recipes of these runs (1e-5 in a recipe
       that does not say).
     most_rounds: so many rounds of one run are answered.
@@ -142,8 +142,9 @@ class AllowOptions:
       F1 of both models on this site's test examples, their difference with its interval, and the verdict;
       `direction`: the verdict only (gain, loss, open); `nothing`. With masked sums at most the direction is told, with
       [privacy] nothing.
-    survey: what a survey may tell (`SurveyOptions`); false: none is answered. Not set: {least_count = 5}, unless
-      privacy = "example" or least_sites is set, with which nothing leaves this site without noise or a mask.
+    survey: what a survey may tell (`SurveyOptions`); false: none is answered. Not set: {least_count = 5}; with
+      least_sites only masked and without digests of words, and none with privacy = "example": nothing leaves this site
+      without noise or a mask.
     """
 
     recipes: tuple[str, ...]
@@ -160,17 +161,19 @@ class AllowOptions:
     survey: bool | SurveyOptions | None = None
 
     def __attrs_post_init__(self):
-        if self.epsilon_total is not None and self.privacy != "example":
-            raise ValueError("allow.epsilon_total needs allow.privacy = 'example': no other noise is the site's own")
+        if self.epsilon_total is not None and self.privacy not in ("example", "shares"):
+            raise ValueError(
+                "allow.epsilon_total needs allow.privacy = 'example' or 'shares': no other noise is added by sites"
+            )
 
-    @property
-    def survey_options(self) -> SurveyOptions | None:
-        """Return what a survey may tell, or None if none is answered."""
+    def survey_options(self, *, masked: bool) -> SurveyOptions | None:
+        """Return what a survey may tell whose counts leave masked or not, or None if none is answered."""
         if isinstance(self.survey, SurveyOptions):
             return self.survey
-        without = self.privacy == "example" or self.least_sites is not None
-        allowed = not without if self.survey is None else self.survey
-        return SurveyOptions(least_count=LEAST_COUNT) if allowed else None
+        closed, allowed = self.survey is None and self.least_sites is not None, self.survey
+        if self.survey is None:
+            allowed = self.privacy != "example" and (masked or not closed)
+        return SurveyOptions(least_count=LEAST_COUNT, vocabulary=not closed) if allowed else None
 
 
 @attrs.frozen(kw_only=True)

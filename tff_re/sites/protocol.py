@@ -18,6 +18,8 @@ arrays become bytes is `tff_re.sites.messages`.
     finish   -                               -> -
     ping     -                               -> -
     survey   the recipe                      -> protected counts of the data (`tff_re.sites.survey_messages`)
+    masked_survey    the recipe, and the sites   -> the same, masked; opened by roster and open
+    masked_distance  the opened counts of labels -> how far the site's are from them, masked
 
 Any question may be answered with a `No`.
 """
@@ -61,7 +63,7 @@ from tff_re.sites.masks import KEY_BYTES, MAX_SITES
 from tff_re.sites.messages import Malformed, pack, unpack
 from tff_re.sites.questions import Answer, No, Question
 from tff_re.sites.structuring import structured, unstructured
-from tff_re.sites.survey_messages import Survey
+from tff_re.sites.survey_messages import MaskedDistance, MaskedSurvey, Survey
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -81,6 +83,7 @@ class HelloAnswer(Answer):
       document_form: sizes of the largest document, see `Task.largest`; None as for `relations`.
       share: (number, parts), see `ClientsOptions.share`; None: the clients are the site's own.
       evaluation: see `AllowOptions.evaluation`.
+      comparison: what it will tell of its own models and the federated one; None: the recipe asks for no comparison.
     """
 
     version: str = attrs.field(validator=NAME)
@@ -94,6 +97,7 @@ class HelloAnswer(Answer):
     document_form: tuple[int, int, int, int, int] | None = attrs.field(validator=optional(each(number(0, MAX_SIZE))))
     share: tuple[int, int] | None = attrs.field(default=None, validator=optional(each(number(1, MAX_CLIENTS))))
     evaluation: Literal["sums", "own", "none"]
+    comparison: Literal["interval", "direction", "nothing"] | None = None
 
     @clients.validator
     def _check_clients(self, attribute, clients):
@@ -397,6 +401,8 @@ QUESTIONS = {
         Finish,
         Ping,
         Survey,
+        MaskedSurvey,
+        MaskedDistance,
     )
 }
 

@@ -14,9 +14,11 @@ from tff_re.recipes.reading import Recipe
 from tff_re.runs.experiment import Experiment
 from tff_re.runs.features.shares import sums_are_masked
 from tff_re.runs.warm_start import WarmStart
+from tff_re.runtime.events import RUN_NOTE
 from tff_re.sites import protocol
 from tff_re.sites.agreement import Agreement, Client
 from tff_re.sites.asking import SiteLost, SiteRefused, Sites
+from tff_re.sites.comparisons import announced
 from tff_re.sites.experiments import CoordinatorBuilder, require_possible_at_sites
 from tff_re.sites.fields import DIGEST_BYTES, MAX_CLASSES
 from tff_re.sites.policy import for_sites, recipe_digest
@@ -72,6 +74,8 @@ def _agree(
         raise UserError(
             "the sites read another recipe than the coordinator's; use the same version of tff-re everywhere"
         )
+    for line in announced(recipe, {site: answer.comparison for site, answer in said.items()}):
+        sites.say(RUN_NOTE, line=line)
     _require_whole([answer.share for answer in said.values()])
     clients = [Client(c, site, *sizes) for site, answer in said.items() for c, *sizes in answer.clients]
     if len({client.client_id for client in clients}) < len(clients):

@@ -11,6 +11,7 @@ import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from tff_re.runtime.errors import RuntimeProblem
 from tff_re.sites import protocol
 from tff_re.sites.agreement import SPLITS, Agreement, agreement_from_json
 from tff_re.sites.answering import StageAnswers
+from tff_re.sites.comparisons import compared_models
 from tff_re.sites.data import SiteData
 from tff_re.sites.decisions import Decisions
 from tff_re.sites.experiments import SitesBuilder
@@ -83,6 +85,7 @@ class SiteService:
             events.SITE_LEDGER.log(_log, line=line)
         self._stages = StageAnswers(self._decisions, self._options.threads, self._options.keep_updates)
         self._masks = SiteMasks(site, self._decisions)
+        self._surveys = Surveys(site, self._decisions, self._masks)
         self._own_models = OwnModels(site, self._decisions)
         self._kinds = {
             "hello": self._hello,
@@ -97,7 +100,9 @@ class SiteService:
             "alone": lambda question: self._own_models.alone(self._run(question.run), question),
             "compare": lambda question: self._own_models.compare(self._run(question.run), question),
             "finish": self._finish,
-            "survey": Surveys(site, self._decisions).answer,
+            "survey": self._surveys.answer,
+            "masked_survey": self._surveys.masked,
+            "masked_distance": self._surveys.distance,
             "ping": lambda question: protocol.PingAnswer(site=self._options.name),
         }
 
@@ -193,6 +198,7 @@ class SiteService:
                 document_form=data.document_form,
                 share=data.share,
                 evaluation=self._options.allow.evaluation,
+                comparison=self._decisions.comparison(recipe) if compared_models(recipe) else None,
             )
         except ValueError as error:
             raise Refused(f"its data cannot be used across sites: {error}") from None
@@ -203,7 +209,9 @@ class SiteService:
         Raises Refused if it began on other data.
         """
         clients = {client: held.train for client, held in run.data.clients.items()}
-        self._decisions.begin(training_data(run.recipe, clients, run.data.data_paths.data), name, run.recipe)
+        one_client = self._options.clients.rule == "one"
+        data = training_data(run.recipe, clients, run.data.data_paths.data, one_client=one_client)
+        self._decisions.begin(data, name, run.recipe)
         self._runs[name] = run
         while len(self._runs) > 2:
             self._runs.popitem(last=False)
@@ -353,13 +361,17 @@ class SiteService:
 
     def _roster(self, question: protocol.Roster) -> protocol.RosterAnswer:
         """Receive the sites that sent masked sums, and send a signature."""
-        signature = self._masks.signature(self._run(question.run), question)
+        signature = self._masks.signature(self._masked_sums(question.run), question)
         return protocol.RosterAnswer(site=self._options.name, signature=signature)
 
     def _open(self, question: protocol.Open) -> protocol.OpenAnswer:
         """Receive the signatures of these sites, and send keys of masks."""
-        own_key, shared_keys = self._masks.opened(self._run(question.run), question)
+        own_key, shared_keys = self._masks.opened(self._masked_sums(question.run), question)
         return protocol.OpenAnswer(site=self._options.name, own_key=own_key, shared_keys=shared_keys)
+
+    def _masked_sums(self, name: str) -> Any:
+        """Return what was masked under an id: the counts of a survey, or sums of a run."""
+        return self._surveys.masked_counts(name) or self._run(name)
 
     def _finish(self, question: protocol.Finish) -> protocol.FinishAnswer:
         """End the run and delete what was stored for it."""
@@ -375,6 +387,6 @@ def _named(question: protocol.Question | None) -> str:
     named = f"run {question.run[:8]} {question.kind}"
     if isinstance(question, protocol.Stage):
         named += f" {question.purpose} round {question.round} stage {question.stage}, {len(question.clients)} clients"
-    if isinstance(question, protocol.Masked | protocol.Roster):
+    if isinstance(question, protocol.Masked | protocol.Roster | protocol.MaskedSurvey | protocol.MaskedDistance):
         named += f", attempt {question.attempt} of {', '.join(question.sites)}"
     return named

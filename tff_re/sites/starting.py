@@ -14,6 +14,7 @@ from datasets.catalogue import find_data_set, load
 from datasets.errors import DataError
 from tff_re.errors import UserError
 from tff_re.recipes.reading import load as load_recipe
+from tff_re.sites.comparisons import DISCLOSED, announced_at_site
 from tff_re.sites.data import SiteData, SiteRule
 from tff_re.sites.decisions import MIN_SITES, Decisions
 from tff_re.sites.policy import DIGEST, Site, for_sites, recipe_digest, recipe_table
@@ -42,7 +43,14 @@ def start_lines(site: Site, file: Path) -> list[str]:
         data = [line for name in _files(site) for line in _for_recipe(site, name)] or list(_data(site))
     except (DataError, UserError) as error:
         raise UserError(f"{file}: {error}") from None
-    return [*data, *_masks(site), _surveys(site), *(f"recipe {line}" for line in _recipes(site)), words]
+    return [
+        *data,
+        *_masks(site),
+        _surveys(site),
+        *_comparisons(site),
+        *(f"recipe {line}" for line in _recipes(site)),
+        words,
+    ]
 
 
 def _words(site: Site) -> str:
@@ -56,12 +64,27 @@ def _words(site: Site) -> str:
 
 
 def _surveys(site: Site) -> str:
-    options = site.options.allow.survey_options
+    allow = site.options.allow
+    options = allow.survey_options(masked=True)
     if options is None:
         return "surveys: none is answered"
+    only = "" if allow.survey_options(masked=False) is not None and allow.least_sites is None else ", masked only"
     if options.epsilon is not None:
-        return f"surveys: counts with noise, of ε = {options.epsilon:g} for all surveys of a file of training data"
-    return f"surveys: counts of 0 and of at least {options.least_count}; {options.surveys} of a file of training data"
+        return (
+            f"surveys: counts with noise{only}, of ε = {options.epsilon:g} for all surveys of a file of training data"
+        )
+    what = f"counts of 0 and of at least {options.least_count}{only}"
+    return f"surveys: {what}; {options.surveys} of a file of training data"
+
+
+def _comparisons(site: Site) -> Iterator[str]:
+    if any(name == "any" or DIGEST.fullmatch(name) for name in site.options.allow.recipes):
+        discloses = DISCLOSED[site.options.allow.comparison]
+        yield (
+            "comparisons: under a recipe with [baseline] or [personalise] this site also trains models of its own, "
+            f"which stay here; the coordinator is told {discloses} (allow.comparison), with masked sums at most the "
+            "verdict, with [privacy] nothing"
+        )
 
 
 def _masks(site: Site) -> Iterator[str]:
@@ -89,14 +112,17 @@ def _recipes(site: Site) -> Iterator[str]:
 def _for_recipe(site: Site, name: str) -> Iterator[str]:
     """Describe the data as a run of an allowed recipe has them."""
     recipe = site.local_recipe(recipe_table(for_sites(load_recipe(str(site.path(name))))))
-    Decisions(site).require_privacy(recipe)
-    Decisions(site).require_masks(recipe)
+    decisions = Decisions(site)
+    decisions.require_privacy(recipe)
+    decisions.require_masks(recipe)
     data = SiteData(site, recipe)
     sizes = np.array([(train, test, dev or 0) for _, train, test, dev in data.sizes]).reshape(-1, 3)
     everyone = [len(held.train) for held in (data.clients if data.share else data.partition.clients).values()]
     yield from _lines(site, data.label_names, everyone, f" for {name}")
     train, test, dev = sizes.sum(0)
     yield f"examples for {name}: {train} for training, {test} for testing{f', {dev} to choose on' if dev else ''}"
+    for line in announced_at_site(recipe, decisions.comparison(recipe)):
+        yield f"comparison for {name}: {line}"
 
 
 def _data(site: Site) -> Iterator[str]:

@@ -28,7 +28,7 @@ RUN = re.compile("[0-9a-f]{32}")
 
 
 class RunStore:
-    """The folder of one run.
+    """The folder of one run, `state/runs/RUN`.
 
     An OSError (for example of a full disk) is not caught, and earlier files stay intact.
     """

@@ -6,18 +6,20 @@ import collections
 import dataclasses
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from tff_re.errors import UserError
 from tff_re.recipes.reading import Recipe
+from tff_re.runs.features.shares import sums_are_masked
 from tff_re.sites.asking import Patience, SiteLost, SiteRefused, Sites
 from tff_re.sites.check import FEW_EXAMPLES, MANY_CUT
 from tff_re.sites.count_noise import deviation
+from tff_re.sites.masked_survey import MaskedOpening, ask_masked, masked_skew, opened_tables
 from tff_re.sites.policy import for_sites, recipe_digest
 from tff_re.sites.prepared import require_task
-from tff_re.sites.survey_messages import DEV, TEST, TRAIN, CountTable, Survey, SurveyAnswer
+from tff_re.sites.survey_messages import DEV, TEST, TRAIN, CountTable, Survey, SurveyAnswer, Surveyed
+from tff_re.sites.survey_result import Cell, Skew, SurveyResult, TotalTable, WordOverlap
 from tff_re.sites.survey_tables import (
     EARLIER,
     NOT_LISTED,
@@ -35,102 +37,6 @@ LEAST_SITES = 2
 """A survey of one site would be no sum."""
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A sum over sites: of the counts that are shown, and the number of sites whose count is hidden."""
-
-    total: int = 0
-    hidden: int = 0
-
-    def __add__(self, other: Cell) -> Cell:
-        return Cell(self.total + other.total, self.hidden + other.hidden)
-
-
-@dataclass(frozen=True)
-class TotalTable:
-    """The sum of the sites' tables of one name.
-
-    Attributes:
-      columns: see `CountTable`.
-      rows: split -> column -> sum.
-      sites: how many sites sent the table.
-      noise: standard deviation of a sum's noise; None: there is none.
-    """
-
-    columns: tuple[str, ...]
-    rows: dict[str, dict[str, Cell]]
-    sites: int
-    noise: float | None
-
-
-@dataclass(frozen=True)
-class Skew:
-    """How far the sites' training labels are from those of all sites together.
-
-    Attributes:
-      mean: mean over sites of the total variation distance: half the sum of the differences of shares, from 0 (alike)
-        to 1.
-      at_least: whether labels that a site hides were taken together, so that the distance may be larger.
-      partial: whether such labels were left out, because texts have any number of labels.
-      distances: site -> its own, of those sites whose policy allows it.
-    """
-
-    mean: float
-    at_least: bool
-    partial: bool
-    distances: dict[str, float]
-
-
-@dataclass(frozen=True)
-class WordOverlap:
-    """Words that enough training texts of a site hold, told apart by keyed digests.
-
-    Attributes:
-      least_count: how many texts, at the strictest site.
-      distinct: different words of all sites.
-      shared: those of them that at least two sites hold.
-      everywhere: those that all sites hold.
-      mean_shared: mean over sites of the share of a site's words that another site holds, too.
-    """
-
-    least_count: int
-    distinct: int
-    shared: int
-    everywhere: int
-    mean_shared: float
-
-
-@dataclass(frozen=True)
-class SurveyResult:
-    """What a survey found out.
-
-    Attributes:
-      recipe, digest: name and digest of the recipe.
-      sites: names.
-      least_counts: the smallest and largest least count of the sites; None with noise.
-      epsilon: of each site's noise; None with least counts.
-      max_length: tokens of a text that are used; None: all.
-      own_vocabulary: whether the recipe's words come from the sites.
-      tables: name -> sums.
-      skew, words: None where the counts do not tell.
-      warnings: what a person should look at.
-      notes: what the survey does not tell, and why.
-    """
-
-    recipe: str
-    digest: str
-    sites: tuple[str, ...]
-    least_counts: tuple[int, int] | None
-    epsilon: float | None
-    max_length: int | None
-    own_vocabulary: bool
-    tables: dict[str, TotalTable]
-    skew: Skew | None
-    words: WordOverlap | None
-    warnings: tuple[str, ...] = ()
-    notes: tuple[str, ...] = field(default=())
-
-
 def survey_sites(
     recipe: Recipe,
     engine: Engine,
@@ -138,6 +44,7 @@ def survey_sites(
     least_count: int | None = None,
     epsilon: float | None = None,
     labels: Sequence[str] = (),
+    masked: bool = False,
     patience: Patience | None = None,
     on_line: Callable[[str], None] = lambda line: None,
 ) -> SurveyResult:
@@ -149,6 +56,7 @@ def survey_sites(
       least_count: see `Survey`; one of it and `epsilon` is set.
       epsilon: see `Survey`.
       labels: see `Survey`; empty: those of the sites' files.
+      masked: whether counts leave masked, also if the recipe does not mask sums.
       patience, on_line: see `Sites`.
 
     Raises:
@@ -167,10 +75,11 @@ def survey_sites(
         epsilon=epsilon,
         labels=tuple(labels) or None,
     )
+    sites = Sites(engine, patience or Patience(), on_line=on_line)
     try:
-        answers = Sites(engine, patience or Patience(), on_line=on_line).ask_every(
-            dict.fromkeys(engine.sites, question)
-        )
+        if masked or sums_are_masked(recipe):
+            return _masked(recipe, question, sites)
+        answers = sites.ask_every(dict.fromkeys(engine.sites, question))
     except (SiteRefused, SiteLost) as error:
         raise UserError(str(error)) from None
     return added(recipe, question, answers)
@@ -188,11 +97,32 @@ def added(recipe: Recipe, question: Survey, answers: Mapping[str, SurveyAnswer])
     one_clients = [answer for answer in answers.values() if answer.one_client]
     if one_clients:
         tables["clients"] = _with_one_clients(tables.get("clients"), one_clients)
+    skew = _skew(answers, TASKS[recipe.task.name].many_labels)
+    return _result(recipe, question, answers, tables, skew, masked=False)
+
+
+def _masked(recipe: Recipe, question: Survey, sites: Sites) -> SurveyResult:
+    """Return the opened totals of counts that leave masked."""
+    opening, many_labels = MaskedOpening(sites, question.run), TASKS[recipe.task.name].many_labels
+    answers, attempt = ask_masked(opening, question)
+    _require_answered(recipe, question, answers)
+    tables = opened_tables(answers, opening, attempt)
+    skew = masked_skew(tables, opening, many_labels=many_labels) if "labels" in tables else None
+    return _result(recipe, question, answers, tables, skew, masked=True)
+
+
+def _result(
+    recipe: Recipe,
+    question: Survey,
+    answers: Mapping[str, Surveyed],
+    tables: dict[str, TotalTable],
+    skew: Skew | None,
+    *,
+    masked: bool,
+) -> SurveyResult:
     (max_length,) = {answer.max_length for answer in answers.values()}
     words, note = _overlap(answers)
-    skew = _skew(answers, TASKS[recipe.task.name].many_labels)
     least_counts = [answer.least_count for answer in answers.values() if answer.least_count is not None]
-    notes = list(_notes(tables, len(answers), skew, question))
     result = SurveyResult(
         recipe=recipe.name,
         digest=recipe_digest(recipe),
@@ -201,16 +131,18 @@ def added(recipe: Recipe, question: Survey, answers: Mapping[str, SurveyAnswer])
         epsilon=question.epsilon,
         max_length=max_length,
         own_vocabulary=recipe.task.get("encoding") in ("words", "characters"),
+        masked=masked,
         tables=tables,
         skew=skew,
         words=words,
     )
+    notes = list(_notes(result))
     if note is not None and result.own_vocabulary:
         notes.append(note)
     return dataclasses.replace(result, warnings=tuple(_warnings(result)), notes=tuple(notes))
 
 
-def _require_answered(recipe: Recipe, question: Survey, answers: Mapping[str, SurveyAnswer]) -> None:
+def _require_answered(recipe: Recipe, question: Survey, answers: Mapping[str, Surveyed]) -> None:
     digest, splits = recipe_digest(recipe), splits_of(recipe)
     for site, answer in answers.items():
         if answer.recipe != digest:
@@ -225,7 +157,7 @@ def _require_answered(recipe: Recipe, question: Survey, answers: Mapping[str, Su
         raise UserError("the sites cut texts at other lengths; use the same tokenizer and version everywhere")
 
 
-def _require_tables(site: str, answer: SurveyAnswer, splits: tuple[str, ...]) -> None:
+def _require_tables(site: str, answer: Surveyed, splits: tuple[str, ...]) -> None:
     names = {table.name for table in answer.tables}
     if missing := {"texts", "lengths", "repeats"} - names:
         raise UserError(f"site {site}: its answer lacks the table of {min(missing)}; use the same version everywhere")
@@ -318,7 +250,7 @@ def _skew(answers: Mapping[str, SurveyAnswer], many_labels: bool) -> Skew | None
     return Skew(float(np.mean(list(distances.values()))), hides and not many_labels, hides and many_labels, allowed)
 
 
-def _overlap(answers: Mapping[str, SurveyAnswer]) -> tuple[WordOverlap | None, str | None]:
+def _overlap(answers: Mapping[str, Surveyed]) -> tuple[WordOverlap | None, str | None]:
     """(how many words sites share, why it is not known)."""
     without = [site for site, answer in answers.items() if answer.digests is None]
     if without:
@@ -336,15 +268,17 @@ def _overlap(answers: Mapping[str, SurveyAnswer]) -> tuple[WordOverlap | None, s
     return WordOverlap(least, len(sites), int((counts > 1).sum()), everywhere, float(np.mean(shares))), None
 
 
-def _notes(tables: Mapping[str, TotalTable], sites: int, skew: Skew | None, question: Survey) -> Iterator[str]:
+def _notes(result: SurveyResult) -> Iterator[str]:
+    tables, noisy = result.tables, result.epsilon is not None
     for name, table in tables.items():
-        if table.sites < sites and name != "client_sizes":
-            yield f"{name.replace('_', ' ')}: counted at {table.sites} of {sites} sites"
+        if table.sites < len(result.sites) and name != "client_sizes":
+            yield f"{name.replace('_', ' ')}: counted at {table.sites} of {len(result.sites)} sites"
     if "labels" not in tables:
-        yield "labels are not counted: with noise they have to be listed, by the recipe or with --labels"
-    elif skew is None:
+        why = "with masks" if result.masked else "with noise"
+        yield f"labels are not counted: {why} they have to be listed, by the recipe or with --labels"
+    elif result.skew is None:
         yield "the label skew is not known: the sites do not show enough counts of the same labels"
-    if question.epsilon is not None and "unknown" not in tables:
+    if noisy and "unknown" not in tables:
         yield "unknown tokens are not counted: a vocabulary of the sites' own words depends on all texts"
 
 

@@ -25,6 +25,7 @@ from fractions import Fraction
 from typing import Any
 
 import attrs
+import numpy as np
 
 from tff_re.recipes.reading import Recipe
 from tff_re.sites.check import LONGEST_LABEL, MOST_LABELS, ReadData, token_numbers
@@ -85,7 +86,7 @@ class SiteCounts:
         """
         self._read, self._data = read, read.data
         self._task = TASKS[self._data.recipe.task.name]
-        self._listed = read.listed or tuple(labels or ())
+        self.listed = read.listed or tuple(labels or ())
         samples = self._data.split_samples
         self.samples = {split: samples.get(split, []) for split in splits_of(self._data.recipe)}
 
@@ -100,7 +101,7 @@ class SiteCounts:
         tables = [self._table("texts", ("texts",), lambda sample: ("texts",))]
         if not one_client:
             tables += [self._clients(), self._client_sizes()]
-        if self._listed or least is not None:
+        if self.listed or least is not None:
             tables.append(self._labels(least))
         tables += [self._lengths(), self._repeats()]
         if self._read.has_words and (least is not None or self._read.own_words is None):
@@ -134,13 +135,13 @@ class SiteCounts:
 
     def _labels(self, least: int | None) -> RawTable:
         corpus = self._data.corpora[0]
-        rest = NOT_LISTED if self._listed else OTHERS
+        rest = NOT_LISTED if self.listed else OTHERS
         labels_of = {
             id(sample): [name for name, count in self._task.label_counts(corpus, [sample]).items() if count]
             for samples in self.samples.values()
             for sample in samples
         }
-        named = self._listed or self._frequent(labels_of, least)
+        named = self.listed or self._frequent(labels_of, least)
         columns = (*named, rest)
 
         def columns_of(sample):
@@ -316,6 +317,73 @@ def _folded(table: RawTable, hidden: set[int]) -> RawTable:
         more = 0 if table.shares else sum(row[i] for i in hidden)
         rows.append((*(row[i] for i in named[:-1]), row[-1] + more))
     return dataclasses.replace(table, columns=columns, counts=tuple(rows))
+
+
+def common_tables(
+    tables: Sequence[CountTable], *, one_client: bool, listed: bool, splits: tuple[str, ...]
+) -> list[CountTable]:
+    """Return a site's tables in the form that all sites have, whatever they hold: that of counts that are masked.
+
+    A site that is one client counts itself. Labels that are only in the site's files have no column, and so that table
+    is left out.
+
+    Args:
+      tables: protected.
+      one_client: whether the site is one client.
+      listed: whether the recipe or the coordinator lists the labels.
+      splits: see `splits_of`.
+    """
+    common = {table.name: table for table in tables}
+    if not listed:
+        common.pop("labels", None)
+    least = all(table.scale is None for table in tables)
+    if one_client:
+        texts = common["texts"]
+        rows = [texts.row(split)[0] for split in splits]
+        counts = tuple((None if least and row is None else min(row, 1) if least else 1,) for row in rows)
+        common["clients"] = CountTable("clients", splits, ("clients",), counts)
+        columns = (*SIZES, LARGEST)
+        common["client_sizes"] = CountTable("client_sizes", (TRAIN,), columns, ((0,) * len(columns),))
+    if least:
+        common.setdefault("left_out", CountTable("left_out", (TRAIN,), LEFT_OUT, ((0,),)))
+    return [common[name] for name in sorted(common)]
+
+
+def cells_of(tables: Sequence[CountTable]) -> np.ndarray:
+    """Return (count, 0) of each cell that is shown and (0, 1) of each hidden one, int64 [cells, 2], table by table."""
+    counts = [count for table in tables for row in table.counts for count in row]
+    return np.array([(0, 1) if count is None else (count, 0) for count in counts], np.int64)
+
+
+def distance_of_labels(
+    tables: Sequence[CountTable], labels: Sequence[str], counts: Sequence[int], texts: int, *, many_labels: bool
+) -> float | None:
+    """Return the total variation distance between a site's training labels and those of all sites, or None.
+
+    Labels that are not named count as one more, unless texts have any number of labels: then they are left out.
+
+    Args:
+      tables: of the site, protected; the distance is made of nothing else.
+      labels, counts: those that every site shows, with their texts at all sites.
+      texts: at all sites.
+      many_labels: whether texts have any number of labels.
+    """
+    of_names = {table.name: table for table in tables}
+    if "labels" not in of_names:
+        return None
+    row = dict(zip(of_names["labels"].columns, of_names["labels"].row(TRAIN), strict=True))
+    here = [row.get(label) for label in labels]
+    size = of_names["texts"].row(TRAIN)[0]
+    if size is None or None in here:
+        return None
+    here = [max(0, count) for count in here]
+    if of_names["labels"].scale is not None or many_labels:
+        size, texts = sum(here), sum(counts)
+    if size <= 0 or texts <= 0:
+        return None
+    rest = max(0, size - sum(here)) / size, max(0, texts - sum(counts)) / texts
+    shares = [(count / size, total / texts) for count, total in zip(here, counts, strict=True)]
+    return 0.5 * sum(abs(first - second) for first, second in [*shares, rest])
 
 
 def with_noise(tables: Sequence[RawTable], epsilon: float) -> list[CountTable]:

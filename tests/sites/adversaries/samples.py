@@ -10,7 +10,16 @@ from tests.sites.sites_for_tests import key_of
 from tff_re.sites import protocol
 from tff_re.sites.comparison_messages import Alone, AloneAnswer, Compare, CompareAnswer
 from tff_re.sites.keys import public_text
-from tff_re.sites.survey_messages import CountTable, Survey, SurveyAnswer
+from tff_re.sites.survey_messages import (
+    CountTable,
+    MaskedDistance,
+    MaskedDistanceAnswer,
+    MaskedSurvey,
+    MaskedSurveyAnswer,
+    Survey,
+    SurveyAnswer,
+    TableForm,
+)
 
 RUN = "7" * 32
 SITE = "bonn"
@@ -37,6 +46,7 @@ _HELLO = {
     **{"site": SITE, "version": "1.0", "recipe": "0" * 64, "clients": ((SITE, 6, 2, None),), "label": "type"},
     **{"label_names": ("a", "b"), "positive_labels": ("b",), "vocabulary": "keyed"},
     **{"relations": ("r",), "document_form": (1, 2, 3, 4, 1), "share": (1, 2), "evaluation": "sums"},
+    "comparison": "direction",
 }
 _WORDS = {
     **{
@@ -56,9 +66,10 @@ _COMPARED = {"disclosed": "interval", "verdict": "gain", "numbers": np.array([0.
 _SURVEY = {"recipe": "name = 'x'", "least_count": 5, "epsilon": None, "labels": ("a", "b")}
 _COUNTED = {
     **{"recipe": "0" * 64, "least_count": 5, "epsilon": None, "one_client": False, "max_length": 30},
-    **{"show_distance": True, "check": "0" * 64, "digests": _rows(2, 16)},
-    "tables": (CountTable("texts", ("train", "test"), ("texts",), ((9,), (None,))),),
+    **{"check": "0" * 64, "digests": _rows(2, 16)},
 }
+_TABLES = (CountTable("texts", ("train", "test"), ("texts",), ((9,), (None,))),)
+_FORMS = (TableForm("texts", ("train", "test"), ("texts",)),)
 
 SAMPLES: dict[str, Sample] = {
     "hello": Sample(protocol.Hello(run=RUN, recipe="name = 'x'"), protocol.HelloAnswer(**_HELLO)),
@@ -81,5 +92,15 @@ SAMPLES: dict[str, Sample] = {
     ),
     "finish": Sample(protocol.Finish(run=RUN), protocol.FinishAnswer(site=SITE)),
     "ping": Sample(protocol.Ping(run=RUN), protocol.PingAnswer(site=SITE)),
-    "survey": Sample(Survey(run=RUN, **_SURVEY), SurveyAnswer(site=SITE, **_COUNTED)),
+    "survey": Sample(
+        Survey(run=RUN, **_SURVEY), SurveyAnswer(site=SITE, **_COUNTED, tables=_TABLES, show_distance=True)
+    ),
+    "masked_survey": Sample(
+        MaskedSurvey(run=RUN, **_SURVEY, **_MASKED),
+        MaskedSurveyAnswer(site=SITE, **_COUNTED, tables=_FORMS, arrays=(np.zeros([2, 2], np.uint64),)),
+    ),
+    "masked_distance": Sample(
+        MaskedDistance(run=RUN, **_MASKED, labels=("a", "b"), texts=9, counts=np.array([5, 4])),
+        MaskedDistanceAnswer(site=SITE, arrays=(np.zeros(2, np.uint64),)),
+    ),
 }

@@ -183,6 +183,7 @@ class AboutTheSetUp:
             ({"vocabulary": "none"}, "'vocabulary' must be 'local' or 'keyed'"),
             ({"document_form": [1, 2, 3, 4, 5]}, "'document_form' must come with relations"),
             ({"share": [0, 3]}, "'share' must be from 1"),
+            ({"comparison": "everything"}, "'comparison'"),
             ({"version": None}, "'version' must be a text"),
             ({"recipe": "0" * 64}, "the sites differ in their recipes"),
             ({"vocabulary": "local"}, "the sites differ in their ways to count words"),

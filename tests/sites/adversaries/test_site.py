@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.computations import toolbox
-from tests.sites.adversaries.federations import ONE, RECIPES, SITES, VICTIM, begun, begun_masked, speed_of
-from tests.sites.adversaries.masks import MaskedSites
+from tests.sites.adversaries.federations import ONE, RECIPES, SITES, VICTIM, begun, speed_of
 from tests.sites.adversaries.site import OTHER_SITE, AboutFacts, AboutMaskedSums, AboutSums, AboutTheSetUp
 from tests.sites.adversaries.tricks import tricks_of
 from tests.sites.sites_for_tests import NAMES
@@ -142,13 +141,6 @@ def test_a_trick_of_a_site_about_facts(trick):
 
 
 # Masked sums
-
-
-@pytest.fixture(scope="module")
-def masked(tmp_path_factory):
-    sites = MaskedSites(begun_masked(), tmp_path_factory.mktemp("masked"))
-    yield sites
-    sites.close()
 
 
 @pytest.mark.parametrize("trick", [pytest.param(trick, id=trick.name) for trick in tricks_of(AboutMaskedSums)])

@@ -56,8 +56,8 @@ def require_shares(recipe: Recipe) -> None:
         )
     if shared and recipe.aggregation.secure_norm is not None:
         raise UserError(
-            f"{source}: aggregation.secure_norm is a constant of attention, and privacy.least_sites is for the mean; "
-            "leave one of the two out"
+            f"{source}: aggregation.secure_norm does not go with privacy.least_sites: privacy.clip is the constant of "
+            "attention; leave secure_norm out"
         )
 
 
