@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
 import shutil
@@ -147,10 +148,24 @@ def test_compose_services_are_hardened():
         assert service["security_opt"] == ["no-new-privileges:true"] and service["init"], name
         if name.endswith("-site"):
             assert service["network_mode"] == "none" and service["volumes"][1].endswith("/data:/hospital/data:ro")
-        if name.endswith("-node"):
-            assert set(service["tmpfs"]) >= {"/hospital/state", "/hospital/data"}
-            hidden = {f"/dev/null:/hospital/{key}:ro" for key in ("site.key", "vocabulary.key")}
-            assert hidden <= set(service["volumes"])
+        if name.endswith("-node"):  # not by a tmpfs, which Podman fills with the folder's files
+            hidden = {f"empty:/hospital/{folder}:ro" for folder in ("data", "state")}
+            hidden |= {f"/dev/null:/hospital/{key}:ro" for key in ("site.key", "vocabulary.key")}
+            assert hidden <= set(service["volumes"]) and service["tmpfs"] == ["/tmp"]
+
+
+@pytest.mark.skipif(not shutil.which("podman-compose"), reason="podman-compose is not installed")
+def test_podman_compose_resolves_the_file(tmp_path):
+    environment = {**os.environ, "FEDERATION": str(tmp_path), "VERSION": "next", "LINK_HOST": "link.example.org"}
+    done = subprocess.run(
+        ["podman-compose", "config"], cwd=DEPLOY, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    resolved = yaml.safe_load(done.stdout)["services"]
+    assert set(resolved) == set(services())
+    assert {service["image"] for service in resolved.values()} == {"tff-re:next"}
+    assert resolved["bonn-node"]["command"][-1] == "link.example.org:9092"
+    assert f"{tmp_path}/bonn:/hospital" in resolved["bonn-site"]["volumes"]
 
 
 def test_the_image_copies_what_exists_and_names_no_registry_but_that_of_its_base():
@@ -171,6 +186,51 @@ def test_the_image_has_what_the_scripts_and_the_services_need():
     names = {name for line in copied for name in line.split()}
     assert {"scripts", "tff_re", "computations", "datasets", "deploy/health"} <= names
     assert {"requirements.lock", "requirements-language.lock", "setup.cfg", "pyproject.toml"} <= names
+
+
+def test_try_image_types_the_commands_of_the_page():
+    page, script = ((DEPLOY / name).read_text("utf-8") for name in ("README.md", "try-image"))
+    typed = re.sub(r"\s+", " ", re.sub(r"\\\n| -T\b", " ", script).replace('"$site-site"', "aachen-site"))
+    typed = typed.replace('"$site" "/coordinator/$site.pub"', "aachen /coordinator/aachen.pub")
+    lines = [line.removeprefix("podman-") for line in page.splitlines() if line.startswith("podman-compose ")]
+    assert len(lines) >= 6
+    for line in lines:
+        assert line in typed, line
+    for folder in re.findall(r"^mkdir -p deploy/federation/(.+)$", page, re.MULTILINE):
+        assert f'mkdir -p "$FEDERATION"/{folder}' in typed
+
+
+def missing_for_try_image():
+    """Why deploy/try-image cannot run on this machine; empty if it can."""
+    if os.geteuid() != 0:
+        return "deploy/try-image needs root"
+    programs = ("debootstrap", "podman", "podman-compose", "ip", "unshare")
+    return ", ".join(f"{program} is not installed" for program in programs if not shutil.which(program))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(missing_for_try_image()), reason=missing_for_try_image())
+def test_the_image_is_built_and_a_federation_trains_with_it(tmp_path):
+    before = set(Path("/var/tmp").glob("tff-re-image.*"))
+    done = subprocess.run(
+        [DEPLOY / "try-image", tmp_path / "files"],
+        capture_output=True,
+        text=True,
+        timeout=3000,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.rstrip().endswith("passed")
+    assert (tmp_path / "files/coordinator/runs/three/model.keras").is_file()
+    assert set(Path("/var/tmp").glob("tff-re-image.*")) <= before
+
+
+def test_try_image_refuses_in_one_line(tmp_path):
+    (tmp_path / "id").write_text("#!/bin/sh\necho 1000\n")
+    (tmp_path / "id").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run([DEPLOY / "try-image"], capture_output=True, text=True, env=environment, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "tff-re: try-image: run it as root\n")
 
 
 def health(capsys, *arguments):
