@@ -373,6 +373,7 @@ def spoil(monkeypatch, index, **values):
 
     def arranged(experiment, split):
         ids, examples = real(experiment, split)
+        examples = examples[:]
         if split == "train":
             changed = {k: np.full_like(examples[index][k], v) for k, v in values.items()}
             examples[index] = type(examples[index])({**examples[index], **changed})

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from computations.local_model import LABEL, assign_weights
+from computations.local_model import assign_weights
 from datasets.files import csv_text
 from tff_re import models
 from tff_re.models.inputs import trained_in_parts
@@ -92,7 +92,7 @@ def _test_examples(prepared: Prepared) -> int | None:
     """How many examples the run is tested on, at the server or at all clients, or None if they are at sites."""
     if prepared.held_out is not None:
         return len(prepared.samples("test")) or None
-    return None if prepared.sites else sum(len(client.test[LABEL]) for client in prepared.examples.clients)
+    return None if prepared.sites else prepared.examples.size("test")
 
 
 def _write_clients(experiment: Experiment, folder: RunFolder, result: Result) -> None:
