@@ -185,6 +185,6 @@ if __name__ == "__main__":
     from tff_re.runtime.quiet import be_quiet
 
     be_quiet()
-    import tensorflow  # noqa: F401  # not a part of the set-up
+    import tff_re.runs.run  # noqa: F401  # not a part of the set-up
 
     print(json.dumps(_measured(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), resume="resume" in sys.argv)))

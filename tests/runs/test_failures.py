@@ -34,7 +34,8 @@ from tff_re.runs.folder import RunFolder
 from tff_re.runs.reading import read_answers, read_history
 from tff_re.runs.results import write_results
 from tff_re.runs.run import train_run
-from tff_re.runs.training import participation, sample_clients, train
+from tff_re.runs.sampling import participation, sample_clients
+from tff_re.runs.training import train
 from tff_re.runtime import ComputationFailed, WorkerDied
 from tff_re.runtime.in_process.stages import ClientPass
 

@@ -37,7 +37,7 @@ class Evaluation:
       per_class: (precision, recall, F1, examples) of each class or type of entities; None for pairs.
       clients: client id -> (examples, accuracy or F1, loss).
       trivial: metrics of models that give all examples one class, see `trivial_metrics`; empty for pairs.
-      by_client: client id -> the metrics of its own examples.
+      by_client: client id -> the metrics of its own examples, of an `Evaluator` that was asked for them.
       sites: (sites that it is over, sites that hold examples of it), of clients at sites.
       by_site: site -> `examples` and the metrics of its own examples, of sites that allow it.
     """
@@ -68,7 +68,8 @@ class Evaluator:
       clients: the ids of those that have examples of the split.
     """
 
-    def __init__(self, experiment: Experiment, split: str):
+    def __init__(self, experiment: Experiment, split: str, *, by_client: bool = False):
+        self._by_client = by_client
         self._measures, self._split, self._training = experiment.prepared.measures, split, experiment.recipe.training
         self.clients, self._examples = arranged(experiment, split)
         self._at_sites = bool(experiment.prepared.sites)
@@ -138,8 +139,9 @@ class Evaluator:
         metrics, quality = self._measures.metrics(total), self._measures.quality
         clients, by_client = {}, {}
         for client_id, statistics in zip(self.clients if ids is None else ids, per_client, strict=True):
-            measured = by_client[client_id] = self._measures.metrics(statistics)
-            clients[client_id] = (int(statistics["examples"]), measured[quality], measured["loss"])
+            clients[client_id] = (int(statistics["examples"]), *self._measures.of_client(statistics))
+            if self._by_client:
+                by_client[client_id] = self._measures.metrics(statistics)
         # Texts without tokens have no measure.
         values = np.array([value for rows, value, _ in clients.values() if rows] or [np.nan])
         metrics[f"{quality}_worst"] = float(values.min())

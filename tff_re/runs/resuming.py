@@ -113,8 +113,10 @@ def partition_digest(partition: Partition | None) -> str | None:
     """SHA-256 of the clients in their order and of their samples, but not of how they were drawn."""
     if partition is None:
         return None
-    held = [[name, list(samples.train), list(samples.test)] for name, samples in partition.clients.items()]
-    return hashlib.sha256(json.dumps([held, list(partition.server)]).encode("utf-8")).hexdigest()
+    digest = hashlib.sha256(json.dumps(partition.server).encode("utf-8"))
+    for name, samples in partition.clients.items():
+        digest.update(json.dumps([name, samples.train, samples.test]).encode("utf-8"))
+    return digest.hexdigest()
 
 
 def require_same_run(record: RunRecord, folder: RunFolder, partition: str | None) -> None:

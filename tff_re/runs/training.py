@@ -8,7 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -23,12 +23,13 @@ from tff_re.runs.evaluation import Evaluation, Evaluator, ServerEvaluation, Serv
 from tff_re.runs.experiment import Experiment
 from tff_re.runs.features.attack import Attack
 from tff_re.runs.features.choice import choice_of
-from tff_re.runs.features.failures import Participation, asked_at_once
+from tff_re.runs.features.failures import Participation
 from tff_re.runs.features.own_models import chosen_round, final_models, model_state_of, models_of
 from tff_re.runs.features.personalise import Personalised
 from tff_re.runs.folder import RunFolder
-from tff_re.runs.randomness import client_seed, entropy, noise_seed, seed_of
+from tff_re.runs.randomness import client_seed, noise_seed, seed_of
 from tff_re.runs.resuming import partition_digest
+from tff_re.runs.sampling import participation
 from tff_re.runtime import Runtime, WorkerDied, events
 
 _log = logging.getLogger(__name__)
@@ -82,37 +83,6 @@ class Result:
         parts = [f"{name} {value:.4f}" for name, value in metrics.items()]
         parts += [] if self.chosen is None else [f"round {self.chosen[0]}, chosen by {self.chosen[1]}"]
         return f"Result({', '.join([*parts, *([] if self.stopped is None else [self.stopped])])})"
-
-
-def sample_clients(
-    seed: int | bytes, round_num: int, eligible: int, count: int, sampling: Literal["fixed", "poisson"] = "fixed"
-) -> np.ndarray:
-    """The sorted indices of the clients of a round, which depend only on (seed, round).
-
-    `fixed`: `count` clients, without replacement. `poisson`: each with the probability count / eligible,
-    independently; the sample may be empty.
-    """
-    if sampling == "poisson":
-        generator = np.random.default_rng(entropy(seed, round_num, 3))
-        return np.flatnonzero(generator.random(eligible) < count / eligible)
-    generator = np.random.default_rng(entropy(seed, round_num, 1))
-    return np.sort(generator.choice(eligible, size=count, replace=False))
-
-
-def participation(
-    experiment: Experiment, seed: int | bytes, ids: Sequence[str], make: Callable[..., Participation] = Participation
-) -> Participation:
-    """Who is asked in each round of a run, and whose answers count.
-
-    `ids` are of the clients with training examples. `make` builds it, by default the class itself.
-    """
-    training, per_round = experiment.recipe.training, experiment.clients_per_round
-
-    def first(round_num: int) -> np.ndarray:
-        asked = min(asked_at_once(training, per_round), len(ids))
-        return sample_clients(seed, round_num, len(ids), asked, training.sampling)
-
-    return make(experiment.recipe, seed, ids, per_round, first)
 
 
 class Training:

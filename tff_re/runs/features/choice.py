@@ -170,7 +170,8 @@ class RoundChoice(Feature):
 
     def start(self, training):
         """See `Feature`."""
-        self._dev, self._of_each = Evaluator(training.experiment, DEV), {}
+        each = isinstance(self.rule, ChoiceOfEach)
+        self._dev, self._of_each = Evaluator(training.experiment, DEV, by_client=each), {}
 
     def evaluate(self, training, weights):
         """See `Feature`."""
@@ -186,7 +187,8 @@ class RoundChoice(Feature):
         A round that was not evaluated is not kept.
         """
         if self.rule is not None:
-            of_each = [self._of_each.get(client, {}) for client in training.ids]
+            clients = training.ids if isinstance(self.rule, ChoiceOfEach) else ()
+            of_each = [self._of_each.get(client, {}) for client in clients]
             before, model_state = training.state["chosen"], training.model_state
             training.state["chosen"] = self.rule.take(before, training.round, metrics, of_each, model_state)
         self._of_each = {}
