@@ -62,7 +62,7 @@ def test_a_partition_of_many_samples_is_a_table(tmp_path, monkeypatch, server):
     partition = Partition("iid", {"num_clients": 3, "test_share": 0.1}, 7, CLIENTS, ("a note",), server)
     plain = write_partition(partition, tmp_path / "partition.json")
     monkeypatch.setattr(storage, "MOST_IN_JSON", 4)
-    table = write_partition(partition, tmp_path / "many" / ".." / "partition.json")
+    table = write_partition(partition, tmp_path / "partition.json")
     assert plain.name == "partition.json" and table.name == "partition.npz" and is_table(table)
     assert read_partition(table) == read_partition(plain) == partition
     folder = RunFolder(tmp_path)
