@@ -30,9 +30,10 @@ class ClientExamples:
 
 
 class PackedClients(Sequence[ClientExamples]):
-    """Clients whose arrays are slices of shared ones, made when a client is asked for; nothing is copied.
+    """Clients whose arrays are slices of shared ones.
 
-    A client takes some 40 bytes in addition to its examples and its id.
+    A client is made when it is asked for, without copying its arrays. It takes some 40 bytes in addition to its
+    examples and its id.
     """
 
     def __init__(self, ids: Sequence[str], arrays: Examples, sizes: dict[str, np.ndarray]):
@@ -83,7 +84,10 @@ class PackedClients(Sequence[ClientExamples]):
         return {key: self.arrays[key][rows] for key in keys or self.arrays}
 
     def is_sound(self, num_classes: int) -> bool:
-        """Return whether `FederatedExamples` takes these clients; looking at each of them tells what is wrong."""
+        """Return whether `FederatedExamples` takes these clients.
+
+        What is wrong is found by looking at each client.
+        """
         try:
             _check(self.arrays, num_classes, "")
         except DataError:
@@ -152,7 +156,7 @@ class FederatedExamples:
         return {key: np.concatenate([part[key] for part in parts]) for key in keys or parts[0]}
 
     def sizes(self, split: str) -> np.ndarray:
-        """Return the number of each client's examples of a split, int64 [K]; 0 where it has none."""
+        """Return the number of each client's examples of a split, int64 [K]."""
         if isinstance(self.clients, PackedClients):
             return self.clients.sizes.get(split, np.zeros(len(self.clients), np.int64))
         held = (getattr(client, split) for client in self.clients)

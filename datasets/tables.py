@@ -21,7 +21,7 @@ _TEXTS, _ENDS = ".utf8", ".ends"
 
 
 def packed_columns(columns: Mapping[str, Column]) -> bytes:
-    """Return the content of a file with these columns, of texts where a column is no array.
+    """Return the content of a file with these columns: arrays, or sequences of texts.
 
     The columns may have different lengths. The same columns give the same bytes.
     """

@@ -30,9 +30,10 @@ _MERGED = 2.0
 
 
 class ClientStates(Sequence):
-    """The states of K clients by their indices; that of a client that was never asked is made when it is read.
+    """The states of K clients by their indices.
 
-    What a file has is read when it is asked for, and not kept in memory.
+    The state of a client that was never asked is made when it is read. States in files are read when they are asked
+    for, and not kept in memory.
     """
 
     def __init__(self, number: int, blank: Callable[[int], Any]):

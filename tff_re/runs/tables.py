@@ -18,7 +18,9 @@ MOST_IN_CSV = 50_000
 
 
 def write_table(path: Path, columns: Sequence[tuple[str, Sequence[Any]]]) -> Path:
-    """Writes columns of equal length as CSV, or of more than `MOST_IN_CSV` rows as a table; returns its path.
+    """Writes columns of equal length as CSV, or of more than `MOST_IN_CSV` rows as a table.
+
+    Returns the path, which has the suffix of its form.
 
     A cell may be None: in CSV it is empty, in a table an empty text, or NaN in a column of numbers.
     """
