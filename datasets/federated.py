@@ -51,7 +51,7 @@ class PackedClients(Sequence[ClientExamples]):
         self._bounds = np.concatenate([[0], ends])
 
     @classmethod
-    def of(cls, clients: Iterable[ClientExamples]) -> PackedClients:
+    def from_clients(cls, clients: Iterable[ClientExamples]) -> PackedClients:
         """Copy the arrays of at least one client into shared ones."""
         ids, parts, splits = [], [], SPLITS
         for client in clients:

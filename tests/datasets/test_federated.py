@@ -54,7 +54,7 @@ def test_packed_clients_are_the_same_clients():
         ClientExamples("b", examples(1), examples(0, x=np.ones((1, 2), np.float32)), examples()),
         ClientExamples("c", examples(), examples(1, 1), examples(0)),
     )
-    packed = PackedClients.of(clients)
+    packed = PackedClients.from_clients(clients)
     plain, shared = FederatedExamples(clients, ("n", "p")), FederatedExamples(packed, ("n", "p"))
     assert len(packed) == 3 and shared.ids == plain.ids == ("a", "b", "c") and shared.has_dev and plain.has_dev
     for split in ("train", "test", "dev"):
@@ -68,7 +68,7 @@ def test_packed_clients_are_the_same_clients():
     assert shared.pooled("train", ["y"]).keys() == plain.pooled("train", ["y"]).keys() == {"y"}
     assert np.shares_memory(packed[1].train["x"], packed.arrays["x"])
     assert [client.client_id for client in packed[1:]] == ["b", "c"] and packed[-1].client_id == "c"
-    without = FederatedExamples(PackedClients.of([ClientExamples("a", examples(0), examples(1))]), ("n", "p"))
+    without = FederatedExamples(PackedClients.from_clients([ClientExamples("a", examples(0), examples(1))]), ("n", "p"))
     assert not without.has_dev and without.sizes("dev").tolist() == [0] and without.clients[0].dev is None
     with pytest.raises(IndexError):
         packed[3]
@@ -89,12 +89,12 @@ def test_packed_clients_are_the_same_clients():
     ],
 )
 def test_what_is_refused_of_packed_clients_names_the_client(clients, expected):
-    packed = PackedClients.of(ClientExamples(*client) for client in clients)
+    packed = PackedClients.from_clients(ClientExamples(*client) for client in clients)
     assert refused(FederatedExamples, packed, ("n", "p")).startswith(expected)
 
 
 def test_packed_clients_fit_the_server():
-    packed = PackedClients.of([ClientExamples("a", examples(0), examples(1))])
+    packed = PackedClients.from_clients([ClientExamples("a", examples(0), examples(1))])
     wide = examples(0, x=np.zeros((1, 3), np.float32))
     assert "its arrays have a different" in refused(FederatedExamples, packed, ("n", "p"), wide)
     assert FederatedExamples(packed, ("n", "p"), examples(0)).server["y"].tolist() == [0]

@@ -37,9 +37,9 @@ def run(folder, runtime, **options):
 def observed(here, tmp_path_factory):
     """(the run's folder, its result, (split, client's index) -> how often its arrays were made, blank states made)."""
     made, blanks, folder = Counter(), [], tmp_path_factory.mktemp("many") / "run"
-    plain, plain_states = Arranged._of, ClientStates.__init__
+    plain, plain_states = Arranged._arrays_of, ClientStates.__init__
 
-    def of(arranged, index):
+    def arrays_of(arranged, index):
         made[arranged._split, int(index)] += 1
         return plain(arranged, index)
 
@@ -47,7 +47,7 @@ def observed(here, tmp_path_factory):
         plain_states(states, number, lambda index: blanks.append(index) or blank(index))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Arranged, "_of", of)
+        patch.setattr(Arranged, "_arrays_of", arrays_of)
         patch.setattr(ClientStates, "__init__", init)
         patch.setattr(tables, "MOST_IN_CSV", 1000)
         _, result = run(folder, here)

@@ -217,10 +217,10 @@ class Arranged(Sequence):
     def __getitem__(self, index):
         """Those of an index, or the list of a slice's."""
         if isinstance(index, slice):
-            return [self._of(i) for i in self._indices[index]]
-        return self._of(self._indices[index])
+            return [self._arrays_of(i) for i in self._indices[index]]
+        return self._arrays_of(self._indices[index])
 
-    def _of(self, index: int) -> OrderedDict:
+    def _arrays_of(self, index: int) -> OrderedDict:
         client = self._experiment.prepared.examples.clients[index]
         return self._experiment.model.arrange(getattr(client, self._split))
 

@@ -227,7 +227,7 @@ class Prepared:
         def with_group(examples, numbers=None):
             return {**examples, GROUP: np.full(len(examples["y"]), -1, np.int32) if numbers is None else numbers}
 
-        clients = PackedClients.of(
+        clients = PackedClients.from_clients(
             ClientExamples(client.client_id, with_group(client.train, client_groups), with_group(client.test))
             for client, client_groups in zip(self.examples.clients, groups, strict=True)
         )

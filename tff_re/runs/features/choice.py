@@ -271,7 +271,7 @@ def with_dev(prepared: Prepared, options: ChoiceOptions, seed: int) -> Prepared:
         _require_dev(prepared.examples)
         return prepared
     document_of = {s.sample_id: s.document_id for corpus in prepared.corpora for s in corpus.samples}
-    clients = PackedClients.of(
+    clients = PackedClients.from_clients(
         _split(prepared, client, document_of, options, seed) for client in prepared.examples.clients
     )
     examples = FederatedExamples(clients, prepared.examples.label_names, prepared.examples.server)
