@@ -414,6 +414,7 @@ def test_a_client_that_fails_costs_its_update_on_both_runtimes(values, outcome, 
 def test_a_client_whose_evaluation_fails_is_left_out_of_the_sums_and_counted(values, outcome, here, runtimes):
     def spoiled(*places, tolerated=1):
         evaluator = Evaluator(builder().build(tiny(f"training.tolerated_failures={tolerated}")), "test")
+        evaluator._examples = evaluator._examples[:]
         for index in places:
             arrays = evaluator._examples[index]
             evaluator._examples[index] = type(arrays)(
