@@ -195,8 +195,8 @@ def write_atomically(path: PathLike, data: bytes) -> None:
         raise DataError(reason, path=path, remedy=remedy) from None
 
 
-def replace_file(path: PathLike, data: bytes) -> None:
-    """Write a file atomically.
+def replace_file(path: PathLike, data: bytes | Iterable[bytes]) -> None:
+    """Write a file atomically: bytes, or pieces of them one after the other.
 
     A temporary file next to it is flushed to disk, then renamed over it.
 
@@ -208,7 +208,7 @@ def replace_file(path: PathLike, data: bytes) -> None:
     temporary = f"{os.path.dirname(path) or '.'}/.{os.path.basename(path)}.{secrets.token_hex(6)}.part"
     try:
         with open(temporary, "xb") as file:
-            file.write(data)
+            file.writelines((data,) if isinstance(data, bytes) else data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

@@ -16,7 +16,8 @@ import numpy as np
 from datasets.apportion import by_largest_remainder
 from datasets.catalogue import DATA_SETS, DataSet
 from datasets.errors import DataError
-from datasets.federated import ClientExamples, FederatedExamples
+from datasets.federated import FederatedExamples, PackedClients
+from datasets.partition.base import client_names
 from datasets.ranges import NOT_NEGATIVE, one_of, require, whole_number
 from datasets.seeds import generator
 
@@ -78,25 +79,20 @@ def generate(
     feature_means = rng.normal(0.0, beta, num_clients)
     deviations = np.arange(1, num_features + 1, dtype=np.float64) ** -0.6
     shared = rng.normal(0.0, 1.0, (num_features + 1, num_classes)) if iid else None
-    width = len(str(num_clients - 1))
-    clients = []
-    for k in range(num_clients):
+    ends = np.cumsum(train + test)
+    x, y = np.empty((ends[-1], num_features), np.float32), np.empty(ends[-1], np.int32)
+    for k, end in enumerate(ends):
         if iid:
             centre, model = np.zeros(num_features), shared
         else:
             centre = rng.normal(feature_means[k], 1.0, num_features)
             model = rng.normal(model_means[k], 1.0, (num_features + 1, num_classes))
+        rows = slice(end - train[k] - test[k], end)
         features = centre + deviations * rng.standard_normal((train[k] + test[k], num_features))
-        labels = np.argmax(features @ model[:-1] + model[-1], axis=1).astype(np.int32)
-        features = features.astype(np.float32)
-        clients.append(
-            ClientExamples(
-                f"client-{k:0{width}d}",
-                {"x": features[: train[k]], "y": labels[: train[k]]},
-                {"x": features[train[k] :], "y": labels[train[k] :]},
-            )
-        )
-    return FederatedExamples(tuple(clients), tuple(str(c) for c in range(num_classes)))
+        y[rows] = np.argmax(features @ model[:-1] + model[-1], axis=1)
+        x[rows] = features
+    ids, names = client_names(num_clients), tuple(str(c) for c in range(num_classes))
+    return FederatedExamples(PackedClients(ids, {"x": x, "y": y}, {"train": train, "test": test}), names)
 
 
 def _sizes(rng, num_clients, sizes, total_train, total_test, max_size) -> tuple[np.ndarray, np.ndarray]:

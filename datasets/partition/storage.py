@@ -1,32 +1,47 @@
-"""Partitions in JSON files, so that a run can be repeated anywhere."""
+"""Partitions in files, so that a run can be repeated anywhere: JSON, or of very many samples a binary table."""
 
 from __future__ import annotations
 
 import functools
 import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from datasets.dialogues.records import TextCorpus
 from datasets.errors import DataError, named
-from datasets.files import PathLike, read_json, write_atomically
+from datasets.files import PathLike, parse_json, read_json, write_atomically
 from datasets.json_values import Fail, field, require
 from datasets.partition.base import ClientSamples, Partition
+from datasets.tables import is_table, packed_columns, read_columns
 
 FORMAT = "tff-re partition"
 VERSION = 1
 
+MOST_IN_JSON = 100_000
+"""Samples of a partition that is written as JSON."""
 
-def write_partition(partition: Partition, path: PathLike) -> None:
-    """Write a partition as JSON, atomically.
+_SPLITS = ("train", "test")
 
-    It contains ids, but no texts. Raises DataError.
+
+def write_partition(partition: Partition, path: PathLike) -> Path:
+    """Write a partition as JSON, or of more than `MOST_IN_JSON` samples as a table (`.npz`), atomically.
+
+    It contains ids, but no texts. Returns the path, which is `path` with the suffix of its form. Raises DataError.
     """
-    value = {
+    about = {
         "format": FORMAT,
         "version": VERSION,
         "partitioner": partition.partitioner,
         "options": dict(partition.options),
         "seed": partition.seed,
         "notes": list(partition.notes),
+    }
+    if sum(len(samples.train) + len(samples.test) for samples in partition.clients.values()) > MOST_IN_JSON:
+        return _write_table(partition, about, Path(path).with_suffix(".npz"))
+    value = {
+        **about,
         **({"server": list(partition.server)} if partition.server else {}),
         "clients": {
             client: {"train": list(samples.train), "test": list(samples.test)}
@@ -34,6 +49,39 @@ def write_partition(partition: Partition, path: PathLike) -> None:
         },
     }
     write_atomically(path, (json.dumps(value, ensure_ascii=False, indent=1) + "\n").encode("utf-8"))
+    return Path(path)
+
+
+def _write_table(partition: Partition, about: dict[str, Any], path: Path) -> Path:
+    """Write the columns `client`, the samples of all clients in their order, and how many each client has."""
+    held = partition.clients.values()
+    columns = {"about": [json.dumps(about, ensure_ascii=False)], "client": list(partition.clients)}
+    for split in _SPLITS:
+        columns[split] = [sample_id for samples in held for sample_id in getattr(samples, split)]
+        columns[f"{split}_samples"] = np.array([len(getattr(samples, split)) for samples in held], np.int64)
+    write_atomically(path, packed_columns({**columns, "server": list(partition.server)}))
+    return path
+
+
+def _read_table(path: PathLike, fail: Fail) -> dict[str, Any]:
+    """Read what `_write_table` wrote, as the value of the JSON form."""
+    columns = read_columns(path)
+    try:
+        value = require(parse_json(columns["about"][0].encode("utf-8", "surrogatepass"), path), dict, "the file", fail)
+        parts = []
+        for split in _SPLITS:
+            ends = np.cumsum(columns[f"{split}_samples"])
+            if len(ends) != len(columns["client"]) or (len(ends) and ends[-1] != len(columns[split])):
+                raise ValueError(split)
+            starts = [0, *ends[:-1].tolist()]
+            parts.append([columns[split][start:end] for start, end in zip(starts, ends.tolist(), strict=True)])
+        held = zip(columns["client"], *parts, strict=True)
+        value["clients"] = {client: {"train": train, "test": test} for client, train, test in held}
+        if len(value["clients"]) < len(columns["client"]):
+            raise ValueError("a client twice")
+        return {**value, **({"server": columns["server"]} if columns["server"] else {})}
+    except (KeyError, IndexError, ValueError, TypeError, AttributeError):
+        raise fail("is not a partition", remedy="write it with write_partition") from None
 
 
 def read_partition(path: PathLike, *corpora: TextCorpus) -> Partition:
@@ -44,7 +92,7 @@ def read_partition(path: PathLike, *corpora: TextCorpus) -> Partition:
         unknown, missing or held twice.
     """
     fail = functools.partial(DataError, path=path)
-    value = require(read_json(path), dict, "the file", fail)
+    value = _read_table(path, fail) if is_table(path) else require(read_json(path), dict, "the file", fail)
     if value.get("format") != FORMAT:
         raise fail("is not a partition", remedy="write it with write_partition")
     if value.get("version") != VERSION or isinstance(value["version"], bool):

@@ -343,7 +343,7 @@ def test_attackers_flip_the_tags_of_their_texts(texts, runtime, tmp_path):
     attack = run.experiment.feature(Attack)
     (attacker,) = attack.clients
     clients = {client.client_id: client.train for client in run.experiment.prepared.examples.clients}
-    changed = dict(zip(clients, attack.trained_on(list(clients), list(clients.values())), strict=True))
+    changed = {client: attack.trained_on(index, client, clients[client]) for index, client in enumerate(clients)}
     for client, arrays in clients.items():
         tags = arrays["tags"]
         flipped = np.where(tags < 0, tags, 4 - tags) if client == attacker else tags

@@ -34,7 +34,8 @@ from tff_re.runs.folder import RunFolder
 from tff_re.runs.reading import read_answers, read_history
 from tff_re.runs.results import write_results
 from tff_re.runs.run import train_run
-from tff_re.runs.training import participation, sample_clients, train
+from tff_re.runs.sampling import participation, sample_clients
+from tff_re.runs.training import train
 from tff_re.runtime import ComputationFailed, WorkerDied
 from tff_re.runtime.in_process.stages import ClientPass
 
@@ -373,6 +374,7 @@ def spoil(monkeypatch, index, **values):
 
     def arranged(experiment, split):
         ids, examples = real(experiment, split)
+        examples = examples[:]
         if split == "train":
             changed = {k: np.full_like(examples[index][k], v) for k, v in values.items()}
             examples[index] = type(examples[index])({**examples[index], **changed})
@@ -412,6 +414,7 @@ def test_a_client_that_fails_costs_its_update_on_both_runtimes(values, outcome, 
 def test_a_client_whose_evaluation_fails_is_left_out_of_the_sums_and_counted(values, outcome, here, runtimes):
     def spoiled(*places, tolerated=1):
         evaluator = Evaluator(builder().build(tiny(f"training.tolerated_failures={tolerated}")), "test")
+        evaluator._examples = evaluator._examples[:]
         for index in places:
             arrays = evaluator._examples[index]
             evaluator._examples[index] = type(arrays)(

@@ -40,7 +40,8 @@ from tff_re.runs.folder import RunFolder
 from tff_re.runs.randomness import noise_seed, seed_of
 from tff_re.runs.reading import read_history
 from tff_re.runs.run import train_run
-from tff_re.runs.training import client_seed, sample_clients
+from tff_re.runs.sampling import sample_clients
+from tff_re.runs.training import client_seed
 from tff_re.runtime import open_runtime
 
 DELTA, Z = 1e-3, 1.5

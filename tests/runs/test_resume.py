@@ -447,7 +447,7 @@ def test_another_partition_in_the_folder_is_refused(text_run, capsys, tmp_path):
 
 def test_a_checkpoint_of_another_version_is_refused(undisturbed, capsys, monkeypatch, tmp_path):
     shutil.copytree(undisturbed[0], tmp_path / "run")
-    monkeypatch.setattr("tff_re.runs.resuming._MARK", "tff-re run record 2")
+    monkeypatch.setattr("tff_re.runs.resuming._MARK", "tff-re run record 0")
     typed = command(capsys, "evaluate", tmp_path / "run")
     refusal(typed, "round_8: was written by another version of tff-re; train into another --out")
 

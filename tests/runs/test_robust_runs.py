@@ -132,7 +132,8 @@ def test_attackers_come_from_the_seed_alone():
     assert attackers(0) == frozenset()
     attack = attack_of(tiny("attack.clients=2", "attack.kind=label_flip"), prepared)
     held = {client.client_id: client.train for client in prepared.examples.clients}
-    for client, arrays in zip(held, attack.trained_on(list(held), list(held.values())), strict=True):
+    for index, client in enumerate(held):
+        arrays = attack.trained_on(index, client, held[client])
         expected = 2 - held[client]["y"] if client in attack.clients else held[client]["y"]
         np.testing.assert_array_equal(arrays["y"], expected)
         assert arrays["x"] is held[client]["x"]

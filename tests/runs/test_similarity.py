@@ -28,7 +28,8 @@ from tff_re.runs.randomness import client_seed
 from tff_re.runs.reading import read_client_states
 from tff_re.runs.results import recorded_similarities
 from tff_re.runs.run import train_run
-from tff_re.runs.training import _fresh_states, sample_clients
+from tff_re.runs.sampling import sample_clients
+from tff_re.runs.training import _fresh_states
 
 RATE, EPOCHS, BATCH, ROUNDS, SAMPLED = 0.3, 2, 7, 6, 3
 FEDCMC = {"name": "fedcmc", "optimizer": "sgd", "learning_rate": RATE, "local_epochs": EPOCHS, "batch_size": BATCH}

@@ -37,7 +37,8 @@ from tff_re.runs.folder import RunFolder
 from tff_re.runs.reading import read_history
 from tff_re.runs.results import best_values, write_results
 from tff_re.runs.run import train_run
-from tff_re.runs.training import Result, client_seed, flat_metrics, sample_clients, train
+from tff_re.runs.sampling import sample_clients
+from tff_re.runs.training import Result, client_seed, flat_metrics, train
 from tff_re.runtime import open_runtime
 
 

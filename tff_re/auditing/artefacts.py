@@ -312,7 +312,8 @@ def audit_artefacts(run: FinishedRun, folder: Path, out: Path, say: Callable[[st
         listed = ", ".join(with_ids[:5]) + (f" and {len(with_ids) - 5} more" if len(with_ids) > 5 else "")
         section.results.append(f"Ids are in {listed}.")
         section.means.append(
-            "partition.json lists by id which client has which example; anyone who has the corpus can join the two. "
+            f"{run.folder.partition.name} lists by id which client has which example; anyone who has the corpus can "
+            "join the two. "
             "It is needed to resume and to audit the run. Do not share it."
         )
     _lists(section, folder, holders, limit)

@@ -12,7 +12,7 @@ from computations.aggregators import has_noise, with_noise_seed
 from computations.federated_algorithm import FederatedAlgorithm
 from tff_re.runs.experiment import Experiment
 from tff_re.runs.randomness import client_seed
-from tff_re.runs.training import participation
+from tff_re.runs.sampling import participation
 
 
 def no_weights_sent(algorithm: FederatedAlgorithm) -> str | None:

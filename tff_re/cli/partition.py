@@ -42,8 +42,7 @@ def partition(recipe, overrides, data, trust, seed, out):
         partition_heatmap(picture, counts.train, counts.clients, counts.label_names)
         written = [picture]
         if prepared.partition is not None:
-            write_partition(prepared.partition, out / "partition.json")
-            written.append(out / "partition.json")
+            written.append(write_partition(prepared.partition, out / "partition.json"))
         if prepared.documents is not None:
             written += write_documents(out, prepared.documents)
     say_written(written)

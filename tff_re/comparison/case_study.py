@@ -164,7 +164,8 @@ def _shares(run: FinishedRun) -> dict[str, np.ndarray]:
     Only clients that train.
     """
     experiment = run.experiment
-    ids, examples = arranged(experiment, "train")
+    ids, arrays = arranged(experiment, "train")
+    examples = arrays[:]
     name, model = experiment.recipe.algorithm.name, experiment.model
     if name in ("lazy_mil", "lazy_mil_alias"):
         shares = build_selection(model, experiment.prepared.num_triples)(run.weights, examples)

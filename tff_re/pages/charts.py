@@ -20,6 +20,9 @@ Curve = Sequence[tuple[float, float, float, float]]
 _HEIGHT, _LEGEND_ROW, _MOST_NAMED = 300, 20, 45
 _DASHES = ("solid", "dashed", "dotdash")
 
+MOST_DOTS = 2_000
+"""Names that `dots` draws."""
+
 
 def embedded(charts: Sequence[Any]) -> tuple[str, list[str]]:
     """(JavaScript of Bokeh and of the charts as one `script` element each, the `div` of each chart)."""
@@ -177,11 +180,19 @@ def bars(names: Sequence[str], series: Mapping[str, Sequence[float]], ylabel: st
 def dots(names: Sequence[str], series: Mapping[str, Sequence[float]], xlabel: str, ylabel: str):
     """A share for each name, with a colour for each series.
 
-    The names appear on hovering.
+    The names appear on hovering. Of more than `MOST_DOTS` names some are drawn, evenly spaced in the order of the first
+    series' values: a page of 100,000 dots would be too large for a browser.
     """
     from bokeh.models import ColumnDataSource, HoverTool
 
-    figure = _figure(f"{xlabel} ({len(names)} in all)", ylabel, x_range=(0, len(names)))
+    total, which = f"{len(names)} in all", ""
+    if len(names) > MOST_DOTS:
+        order = np.argsort(np.array(next(iter(series.values())), float), kind="stable")
+        chosen = order[np.linspace(0, len(order) - 1, MOST_DOTS).round().astype(int)].tolist()
+        total, which = f"{MOST_DOTS:,} of {len(names):,}", ", evenly spaced from the lowest to the highest"
+        names = [names[number] for number in chosen]
+        series = {title: [values[number] for number in chosen] for title, values in series.items()}
+    figure = _figure(f"{xlabel} ({total}{which})", ylabel, x_range=(0, len(names)))
     _percent_axis(figure.yaxis[0], True)
     labels, drawn, renderers = [_plain(name) for name in names], [], []
     for number, (title, values) in enumerate(series.items()):

@@ -24,6 +24,10 @@ from tff_re.report.drawing import (
     require_shape,
     sequential,
 )
+from tff_re.report.partition_table import largest_and_smallest
+
+MOST_CLIENTS = 3000
+"""Clients of a picture of a partition."""
 
 
 def partition_heatmap(
@@ -34,15 +38,19 @@ def partition_heatmap(
     Args:
       path: The PNG file.
       counts: Numbers of samples [K, C].
-      client_ids: K names. Of many, some are shown.
+      client_ids: K names. Of many, some are shown; of more than `MOST_CLIENTS`, only the largest and the smallest.
       label_names: C names. If no installed font has their characters, the classes are numbered and a text file next to
         the picture says which is which.
 
     Raises:
       ValueError: the shapes do not fit.
     """
-    counts, clients, classes = np.asarray(counts), len(client_ids), len(label_names)
-    require_shape("counts", counts, clients, classes)
+    counts, total, classes = np.asarray(counts), len(client_ids), len(label_names)
+    require_shape("counts", counts, total, classes)
+    if total > MOST_CLIENTS:
+        chosen = sorted(largest_and_smallest(counts.sum(axis=1), MOST_CLIENTS))
+        counts, client_ids = counts[chosen], [client_ids[number] for number in chosen]
+    clients = len(client_ids)
     labels = ClassNames(path, label_names)
     ids, id_font = display_names([str(c) for c in client_ids], "client")
     width, height = min(max(0.34 * clients, 3.2), 11), min(max(0.30 * classes, 1.2), 14)
@@ -59,7 +67,8 @@ def partition_heatmap(
         annotate_counts(axes, counts.T, norm(np.maximum(counts.T, 1)))
     name_ticks(axes.xaxis, ids, id_font, rotate=True)
     name_ticks(axes.yaxis, labels.names, labels.font)
-    axes.set_xlabel(f"client ({clients} in total)" if clients > MAX_TICKS else "client")
+    several = f"client ({clients} in total)" if clients > MAX_TICKS else "client"
+    axes.set_xlabel(several if clients == total else f"client (the {clients:,} largest and smallest of {total:,})")
     axes.set_ylabel(labels.title)
     colours = figure.colorbar(image, cax=bar, label="samples")
     plain_log_ticks(colours.ax.yaxis, int(counts.max()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 from rich.table import Table
 from rich.text import Text
 
@@ -45,5 +46,5 @@ def largest_and_smallest(sizes: Sequence[int], count: int) -> set[int]:
     """Indices of the clients that a table shows: all, or of more than `count` the largest and the smallest."""
     if len(sizes) <= count:
         return set(range(len(sizes)))
-    by_size = sorted(range(len(sizes)), key=lambda number: -sizes[number])
+    by_size = np.argsort(-np.asarray(sizes), kind="stable").tolist()
     return {*by_size[: count - count // 2], *by_size[len(sizes) - count // 2 :]}

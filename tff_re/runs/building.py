@@ -16,6 +16,7 @@ import tensorflow as tf
 from scipy import stats
 
 from computations import algorithms
+from computations import federated as tff
 from computations.errors import CompositionError
 from computations.federated_algorithm import FederatedAlgorithm
 from computations.local_model import LocalModel
@@ -149,6 +150,11 @@ def require_room_for_states(setting: Setting, algorithm: FederatedAlgorithm) -> 
     if blank is None:
         return
     recipe, sampled, clients = setting.recipe, setting.max_per_round, setting.prepared.examples.clients
+    if _has_fixed_size(algorithm.client_work.client_state_type):
+        clients = clients[:1] * sampled
+    elif setting.model.rows is None:  # else a client with fewer examples may have more rows
+        largest = np.argsort(setting.prepared.examples.sizes("train"), kind="stable")[-sampled:]
+        clients = [clients[index] for index in largest]
     sizes = (sum(array.nbytes for array in tf.nest.flatten(blank(client.train))) for client in clients)
     size = sum(sorted(sizes, reverse=True)[:sampled])
     if size > LARGEST_MESSAGE:
@@ -157,6 +163,13 @@ def require_room_for_states(setting: Setting, algorithm: FederatedAlgorithm) -> 
             f"clients, but a message to TFF's worker holds at most {LARGEST_MESSAGE / 1e9:g} GB; lower "
             "training.clients_per_round or choose a smaller model"
         )
+
+
+def _has_fixed_size(type_spec: tff.Type) -> bool:
+    """Whether all values of a type have the same shapes."""
+    if isinstance(type_spec, tff.TensorType):
+        return type_spec.shape is not None and None not in type_spec.shape
+    return all(map(_has_fixed_size, type_spec.children()))
 
 
 def with_counts(recipe: Recipe, clients: int, prepared: Prepared) -> Any:

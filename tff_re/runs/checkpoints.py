@@ -22,6 +22,7 @@ import tensorflow as tf
 from computations import federated as tff
 from datasets.files import csv_text
 from tff_re.errors import UserError
+from tff_re.runs.client_states import ClientStates
 from tff_re.runs.folder import RunFolder, write_text
 from tff_re.runs.packing import blank, packed, unpacked
 from tff_re.runs.reading import ANSWER_COLUMNS, STATE_COLUMNS, client_state_rows, read_answers
@@ -40,6 +41,8 @@ _log = logging.getLogger(__name__)
 
 _PREFIX = "round_"
 _RECORD = "record"
+_CLIENTS = "clients_"
+_KEPT = 2
 
 
 class Records:
@@ -54,11 +57,12 @@ class Records:
         self._finished: tuple[int, OrderedDict] | None = None
         for left_over in folder.path.glob("checkpoints/*_temp[0-9]*"):
             shutil.rmtree(left_over)  # from a kill in the middle of writing
-        for left_over in folder.path.glob("*.csv_temp[0-9]*"):
+        for left_over in (*folder.path.glob("*.csv_temp[0-9]*"), *folder.path.glob("checkpoints/.*.part")):
             left_over.unlink()
         self._states = tff.program.FileProgramStateManager(
-            str(folder.checkpoints), prefix=_PREFIX, keep_total=2, keep_first=False
+            str(folder.checkpoints), prefix=_PREFIX, keep_total=_KEPT, keep_first=False
         )
+        self._newest: list[set[str]] = []  # the files of client states of this process's last checkpoints
 
     @functools.cached_property
     def _managers(self) -> dict:
@@ -125,9 +129,18 @@ class Records:
 
     def save(self, round_num: int, program_state: OrderedDict) -> None:
         """Writes the checkpoint of a round, with a record of the files that a resume relies on."""
-        record = record_of(self._folder, self._partition).packed()
+        memory: ClientStates = program_state["memory"]
         with _translated(self._folder.path):
-            self._run(self._states.save(OrderedDict(packed(program_state), **{_RECORD: record}), round_num))
+            self._folder.checkpoints.mkdir(exist_ok=True)
+            memory.write(self._folder.checkpoints / f"{_CLIENTS}{round_num}.safetensors")
+            record = record_of(self._folder, self._partition, memory.files).packed()
+            stored = packed(_without_memory(program_state))
+            self._run(self._states.save(OrderedDict(stored, **{_RECORD: record}), round_num))
+        self._newest = [*self._newest, {name for name, _ in memory.files}][-_KEPT:]
+        if len(self._newest) == _KEPT:  # else the files of a checkpoint before --resume may be needed
+            for path in set(self._folder.checkpoints.glob(f"{_CLIENTS}*")):
+                if path.name not in set.union(*self._newest):
+                    path.unlink()
 
     def finish_round(self, round_num: int, program_state: OrderedDict, *, write: bool) -> None:
         """Takes the state after a round whose rows are written.
@@ -136,10 +149,11 @@ class Records:
 
         The state is not copied: until the next round is finished the arrays that this one replaces stay in memory.
         """
-        lists = {name: list(value) for name, value in program_state.items() if isinstance(value, list)}
-        self._finished = round_num, OrderedDict(program_state, **lists)
+        copies = {name: list(value) for name, value in program_state.items() if isinstance(value, list)}
+        self._finished = round_num, OrderedDict(program_state, **copies, memory=program_state["memory"].snapshot())
         if write:
-            self.save(*self._finished)
+            self.save(round_num, program_state)
+            self._finished = round_num, OrderedDict(program_state, **copies, memory=program_state["memory"].snapshot())
 
     @contextlib.contextmanager
     def saved_if_interrupted(self) -> Iterator[None]:
@@ -191,10 +205,13 @@ class Records:
     def _load(self, version: int, structure: OrderedDict) -> tuple[OrderedDict, RunRecord]:
         """A checkpoint and its record."""
         try:
-            empty = OrderedDict(blank(structure), **{_RECORD: np.zeros(0, np.uint8)})
+            without = _without_memory(structure)
+            empty = OrderedDict(blank(without), **{_RECORD: np.zeros(0, np.uint8)})
             state = self._run(self._states.load(version, empty))
             record = RunRecord.unpacked(state.pop(_RECORD))
-            return unpacked(state, structure), record
+            memory = structure["memory"].snapshot()
+            memory.read(self._folder.checkpoints, record.client_states)
+            return OrderedDict(unpacked(state, without), memory=memory), record
         except UserError as error:
             raise UserError(f"{self._path(version)}: {error}") from None
         except Exception as error:
@@ -224,6 +241,11 @@ class Records:
             raise
         finally:
             asyncio._set_running_loop(outer)
+
+
+def _without_memory(program_state: OrderedDict) -> OrderedDict:
+    """A state without those of the clients, which are in files of their own."""
+    return OrderedDict((name, value) for name, value in program_state.items() if name != "memory")
 
 
 def latest_round(folder: RunFolder) -> int:

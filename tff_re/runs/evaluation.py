@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from computations.local_model import LABEL
 from tff_re.errors import UserError
 from tff_re.runs.features.failures import NOT_FINITE, too_many, without_failing
 from tff_re.runtime import ComputationFailed
@@ -17,6 +16,9 @@ from tff_re.tasks.held_out import DEV
 
 if TYPE_CHECKING:
     from tff_re.runs.experiment import Experiment
+
+AT_ONCE = 1000
+"""Clients whose arrays are in memory at once."""
 
 FAILED = "clients_failed"
 """The metric that counts clients whose evaluation failed and is left out."""
@@ -35,7 +37,7 @@ class Evaluation:
       per_class: (precision, recall, F1, examples) of each class or type of entities; None for pairs.
       clients: client id -> (examples, accuracy or F1, loss).
       trivial: metrics of models that give all examples one class, see `trivial_metrics`; empty for pairs.
-      by_client: client id -> the metrics of its own examples.
+      by_client: client id -> the metrics of its own examples, of an `Evaluator` that was asked for them.
       sites: (sites that it is over, sites that hold examples of it), of clients at sites.
       by_site: site -> `examples` and the metrics of its own examples, of sites that allow it.
     """
@@ -62,15 +64,15 @@ class Evaluation:
 class Evaluator:
     """Evaluates weights on the clients' examples of one split: `test`, `dev` or `train`.
 
-    It keeps the arranged examples between rounds.
-
     Attributes:
       clients: the ids of those that have examples of the split.
     """
 
-    def __init__(self, experiment: Experiment, split: str):
+    def __init__(self, experiment: Experiment, split: str, *, by_client: bool = False):
+        self._by_client = by_client
         self._measures, self._split, self._training = experiment.prepared.measures, split, experiment.recipe.training
         self.clients, self._examples = arranged(experiment, split)
+        self._at_sites = bool(experiment.prepared.sites)
         self._computation = None if self.empty else experiment.evaluation
 
     @property
@@ -91,13 +93,20 @@ class Evaluator:
             return self.combine([self._computation(weights[client], [examples])[0] for client, examples in pairs])
         if self._training.tolerated_failures is not None:
             return self._of_those_that_do_not_fail(weights)
-        counted = self._computation(weights, self._examples)
+        counted = self._counted(weights)
         if isinstance(counted, Mapping):  # a sum over clients that are at sites
             measured = self._measures.metrics(counted), self._measures.confusion(counted)
             return Evaluation(
                 *measured, {}, self._measures.trivial(counted), per_class=self._measures.per_class(counted)
             )
         return self.combine(counted)
+
+    def _counted(self, weights) -> Any:
+        """What each client counted, or the sum over clients that are at sites."""
+        if self._at_sites or len(self.clients) <= AT_ONCE:
+            return self._computation(weights, self._examples[:])
+        firsts = range(0, len(self.clients), AT_ONCE)
+        return [c for first in firsts for c in self._computation(weights, self._examples[first : first + AT_ONCE])]
 
     def _of_those_that_do_not_fail(self, weights) -> Evaluation:
         everyone, tolerated = list(range(len(self.clients))), self._training.tolerated_failures
@@ -130,8 +139,9 @@ class Evaluator:
         metrics, quality = self._measures.metrics(total), self._measures.quality
         clients, by_client = {}, {}
         for client_id, statistics in zip(self.clients if ids is None else ids, per_client, strict=True):
-            measured = by_client[client_id] = self._measures.metrics(statistics)
-            clients[client_id] = (int(statistics["examples"]), measured[quality], measured["loss"])
+            clients[client_id] = (int(statistics["examples"]), *self._measures.of_client(statistics))
+            if self._by_client:
+                by_client[client_id] = self._measures.metrics(statistics)
         # Texts without tokens have no measure.
         values = np.array([value for rows, value, _ in clients.values() if rows] or [np.nan])
         metrics[f"{quality}_worst"] = float(values.min())
@@ -176,13 +186,13 @@ def metric_names(experiment: Experiment) -> set[str]:
     one_model = experiment.algorithm.own_models is None
     failed = (FAILED,) if one_model and experiment.recipe.training.tolerated_failures is not None else ()
     over_clients = tuple(f"{prepared.measures.quality}_{which}" for which in ("worst", "median", "best"))
-    if any(len(client.test[LABEL]) for client in prepared.examples.clients):
+    if prepared.examples.size("test"):
         names |= {f"test/{name}" for name in (*measured, *over_clients, *failed)}
         for feature in experiment.features:
             names |= feature.metric_names((*measured, *over_clients))
     if experiment.recipe.evaluation.train_split:
         names |= {f"train/{name}" for name in recorded_of_train((*measured, *over_clients, *failed))}
-    if any(client.dev is not None for client in prepared.examples.clients):
+    if prepared.examples.has_dev:
         names |= {f"{DEV}/{name}" for name in (*measured, *over_clients, *failed)}
     if prepared.held_out is not None:
         names |= set(prepared.held_out.metric_names)
@@ -195,8 +205,29 @@ def recorded_of_train(names: Iterable[str]) -> list[str]:
     return [name for name in names if not name.startswith("accuracy_")]
 
 
-def arranged(experiment: Experiment, split: str) -> tuple[list[str], list[OrderedDict]]:
+class Arranged(Sequence):
+    """The examples of clients in the model's order, which are made when a client is asked for."""
+
+    def __init__(self, experiment: Experiment, split: str, indices: np.ndarray):
+        self._experiment, self._split, self._indices = experiment, split, indices
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def __getitem__(self, index):
+        """Those of an index, or the list of a slice's."""
+        if isinstance(index, slice):
+            return [self._arrays_of(i) for i in self._indices[index]]
+        return self._arrays_of(self._indices[index])
+
+    def _arrays_of(self, index: int) -> OrderedDict:
+        client = self._experiment.prepared.examples.clients[index]
+        return self._experiment.model.arrange(getattr(client, self._split))
+
+
+def arranged(experiment: Experiment, split: str) -> tuple[list[str], Arranged]:
     """(ids, examples in the model's order) of the clients that have examples of a split."""
-    examples = {client.client_id: getattr(client, split) for client in experiment.prepared.examples.clients}
-    examples = {c: experiment.model.arrange(e) for c, e in examples.items() if e is not None and len(e[LABEL])}
-    return list(examples), list(examples.values())
+    examples = experiment.prepared.examples
+    indices = np.flatnonzero(examples.sizes(split))
+    ids = examples.ids
+    return [ids[i] for i in indices], Arranged(experiment, split, indices)

@@ -131,7 +131,7 @@ class ExperimentBuilder:
         for feature in features if trains else ():  # without it a finished run is evaluated or exported
             feature.refuse(at_sites=False)
         prepared = self.prepare(recipe)
-        clients = sum(len(client.train["y"]) > 0 for client in prepared.examples.clients)
+        clients = int((prepared.examples.sizes("train") > 0).sum())
         per_round = clients_per_round(recipe, clients)
         clients, per_round = baseline.clients_of(recipe, clients, per_round)
         prepared = self._changed(recipe, prepared, features)

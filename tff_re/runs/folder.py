@@ -98,6 +98,16 @@ FILES = (
 )
 
 
+TABLES = ("partition.json", "labels.csv", "clients.csv")
+"""Those of `FILES` that are `.npz` where they would be too large for people, see `tff_re.runs.tables`."""
+
+
+def as_table(path: Path) -> Path:
+    """A file of `TABLES`, or the one in the form of tables if only that is there."""
+    table = path.with_suffix(".npz")
+    return table if not path.exists() and table.exists() else path
+
+
 class RunFolder:
     """Paths of a run: its own, and those of `FILES` as attributes, such as `metrics`."""
 
@@ -105,7 +115,22 @@ class RunFolder:
         self.path = Path(path)
         self.usual_mask = 0o077  # of permissions outside of `locked`
         self.lock, self.log = self.path / ".lock", self.path / "run.log"
-        vars(self).update({Path(name).stem: self.path / name for name in FILES})
+        vars(self).update({Path(name).stem: self.path / name for name in FILES if name not in TABLES})
+
+    @property
+    def partition(self) -> Path:
+        """Which client has which sample: JSON or a table, whichever is there."""
+        return as_table(self.path / "partition.json")
+
+    @property
+    def labels(self) -> Path:
+        """Examples of each class at each client: CSV or a table, whichever is there."""
+        return as_table(self.path / "labels.csv")
+
+    @property
+    def clients(self) -> Path:
+        """The evaluation of each client: CSV or a table, whichever is there."""
+        return as_table(self.path / "clients.csv")
 
     def begin(self, recipe_toml: str, *, resume: bool, start: Mapping[str, bytes] | None = None) -> None:
         """Takes the folder for a run.

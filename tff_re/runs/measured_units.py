@@ -56,7 +56,7 @@ def _at_clients(experiment: Experiment, result: Result, call: Callable[..., Any]
         pairs = zip(ids, examples, strict=True)
         counted = [call(experiment.example_statistics, weights[client], [of_client])[0] for client, of_client in pairs]
     else:
-        counted = call(experiment.example_statistics, weights, examples)
+        counted = call(experiment.example_statistics, weights, examples[:])
     keys_of = prepared.test_unit_keys()
     keys = [key for client in ids for key in keys_of[client]]
     together = {name: np.concatenate([np.asarray(of_client[name]) for of_client in counted]) for name in counted[0]}

@@ -16,7 +16,8 @@ import numpy as np
 
 from tff_re.errors import UserError
 from tff_re.report.precision_recall import COLUMNS, Points
-from tff_re.runs.folder import RunFolder
+from tff_re.runs.folder import RunFolder, as_table
+from tff_re.runs.tables import Rows
 from tff_re.tasks.measured_units import MeasuredUnits
 
 ANSWER_COLUMNS = ["round", "attempt", "client", "outcome"]
@@ -72,17 +73,19 @@ def clients_at_sites(folder: RunFolder) -> list[tuple[str, int]]:
         raise UserError(f"{folder.sites}: is damaged; put the original back") from None
 
 
-def read_table(path: Path, *columns: str) -> list[dict[str, Any]]:
-    """The rows of a CSV file, with names as text and all else as numbers, or none without a file.
+def read_table(path: Path, *columns: str) -> Sequence[dict[str, Any]]:
+    """The rows of a CSV file or table, with names as text and all else as numbers, or none without a file.
 
     Raises:
       UserError: the file is damaged, or lacks one of these columns.
     """
+    path = as_table(path)
     if not path.exists():
         return []
-    text = read_text(path)
     try:
-        heading, *rows = csv_rows(text) or [[]]
+        if path.suffix == ".npz":
+            return Rows(path, columns)
+        heading, *rows = csv_rows(read_text(path)) or [[]]
         if not set(columns) <= set(heading):
             raise ValueError(heading)
         return [

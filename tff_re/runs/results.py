@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from computations.local_model import LABEL, assign_weights
+from computations.local_model import assign_weights
+from datasets.federated import SPLITS
 from datasets.files import csv_text
 from tff_re import models
 from tff_re.models.inputs import trained_in_parts
@@ -29,6 +30,7 @@ from tff_re.runs.features.attack import Attack
 from tff_re.runs.folder import RunFolder, write_text
 from tff_re.runs.reading import read_client_states, read_precision_recall
 from tff_re.runs.resuming import write_digests
+from tff_re.runs.tables import write_table
 from tff_re.runs.training import Result
 from tff_re.runs.warm_start import stored
 from tff_re.tasks.base import Prepared
@@ -66,11 +68,11 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
         summary["sites"] = {"test": {"answered": answered, "of": asked, **by_site}}
     write_text(folder.summary, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
     if (counts := experiment.prepared.counts) is not None:  # else the examples are at sites
-        parts = zip(counts.clients, counts.train.tolist(), counts.test.tolist(), strict=True)
-        rows = [
-            [client, split, *row] for client, *both in parts for split, row in zip(("train", "test"), both, strict=True)
-        ]
-        write_text(folder.labels, csv_text([["client", "split", *counts.label_names], *rows]))
+        both = np.stack([counts.train, counts.test], axis=1).reshape(-1, len(counts.label_names))  # client by client
+        clients, splits = (client for client in counts.clients for _ in SPLITS), list(SPLITS) * len(counts.clients)
+        names = zip(counts.label_names, both.T, strict=True)
+        columns = [("client", list(clients)), ("split", splits), *((name, column.tolist()) for name, column in names)]
+        write_table(folder.path / "labels.csv", columns)
     if result.server_evaluation is not None:
         points = experiment.prepared.held_out.points(result.server_evaluation.scores)
         if points is not None:
@@ -92,7 +94,7 @@ def _test_examples(prepared: Prepared) -> int | None:
     """How many examples the run is tested on, at the server or at all clients, or None if they are at sites."""
     if prepared.held_out is not None:
         return len(prepared.samples("test")) or None
-    return None if prepared.sites else sum(len(client.test[LABEL]) for client in prepared.examples.clients)
+    return None if prepared.sites else prepared.examples.size("test")
 
 
 def _write_clients(experiment: Experiment, folder: RunFolder, result: Result) -> None:
@@ -103,18 +105,11 @@ def _write_clients(experiment: Experiment, folder: RunFolder, result: Result) ->
         more = feature.columns(clients)
         clients += sorted({client for column in more.values() for client in column}.difference(clients))
         columns |= more
-    quality = experiment.prepared.measures.quality
-    heading = ["client", *(("examples", quality, "loss") if measured else ()), *columns]
-    rows = [
-        [
-            client,
-            *(measured.get(client, ("",) * 3) if measured else ()),
-            *(values_of.get(client) for values_of in columns.values()),
-        ]
-        for client in clients
-    ]
-    if rows:
-        write_text(folder.clients, csv_text([heading, *rows]))
+    names = ("examples", experiment.prepared.measures.quality, "loss") if measured else ()
+    values = [(name, [measured.get(c, (None,) * 3)[number] for c in clients]) for number, name in enumerate(names)]
+    values += [(name, [values_of.get(client) for client in clients]) for name, values_of in columns.items()]
+    if clients:
+        write_table(folder.path / "clients.csv", [("client", clients), *values])
 
 
 def _references(experiment: Experiment, result: Result) -> dict[str, dict[str, float]]:

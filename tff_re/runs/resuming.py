@@ -15,7 +15,7 @@ import logging
 import math
 import sys
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ AT_THE_END = (
 )
 """Files whose digests a finished run has in digests.json."""
 
-_MARK = "tff-re run record 1"
+_MARK = "tff-re run record 2"
 
 
 @dataclass(frozen=True)
@@ -61,15 +61,18 @@ class RunRecord:
       recipe: SHA-256 of recipe.toml.
       partition: SHA-256 of which client holds what, see `partition_digest`; None where the clients' data are generated.
       files: name in RunFolder -> the text of the CSV file with the rows up to the checkpoint's round.
+      client_states: see `ClientStates.files`.
     """
 
     recipe: str | None
     partition: str | None
     files: Mapping[str, str] = field(repr=False)
+    client_states: Sequence[Sequence[str]] = ()
 
     def packed(self) -> np.ndarray:
         """uint8 [bytes], for a checkpoint."""
         table = {"mark": _MARK, "recipe": self.recipe, "partition": self.partition, "files": dict(self.files)}
+        table["client_states"] = list(self.client_states)
         return np.frombuffer(zlib.compress(json.dumps(table).encode("utf-8")), np.uint8)
 
     @classmethod
@@ -79,17 +82,20 @@ class RunRecord:
             table = json.loads(zlib.decompress(np.asarray(array, np.uint8).tobytes()))
             if table["mark"] != _MARK:
                 raise UserError("was written by another version of tff-re; train into another --out")
-            return cls(table["recipe"], table["partition"], table["files"])
+            return cls(table["recipe"], table["partition"], table["files"], table["client_states"])
         except (zlib.error, ValueError, KeyError, TypeError) as error:
             raise ValueError("not a run's record") from error
 
 
-def record_of(folder: RunFolder, partition: str | None) -> RunRecord:
-    """The record of a run's folder as it is now. Raises OSError, or UserError for a file that is not UTF-8."""
+def record_of(folder: RunFolder, partition: str | None, client_states: Sequence[Sequence[str]] = ()) -> RunRecord:
+    """The record of a run's folder as it is now, with the files of the clients' states.
+
+    Raises OSError, or UserError for a file that is not UTF-8.
+    """
     files = {name: _text(getattr(folder, name)) for name in BY_ROUND if getattr(folder, name).exists()}
     if None in files.values():
         require_undamaged(folder)
-    return RunRecord(_digest(folder.recipe), partition, files)
+    return RunRecord(_digest(folder.recipe), partition, files, client_states)
 
 
 def require_undamaged(folder: RunFolder) -> None:
@@ -107,8 +113,10 @@ def partition_digest(partition: Partition | None) -> str | None:
     """SHA-256 of the clients in their order and of their samples, but not of how they were drawn."""
     if partition is None:
         return None
-    held = [[name, list(samples.train), list(samples.test)] for name, samples in partition.clients.items()]
-    return hashlib.sha256(json.dumps([held, list(partition.server)]).encode("utf-8")).hexdigest()
+    digest = hashlib.sha256(json.dumps(partition.server).encode("utf-8"))
+    for name, samples in partition.clients.items():
+        digest.update(json.dumps([name, samples.train, samples.test]).encode("utf-8"))
+    return digest.hexdigest()
 
 
 def require_same_run(record: RunRecord, folder: RunFolder, partition: str | None) -> None:

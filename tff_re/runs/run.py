@@ -26,8 +26,9 @@ from tff_re.runs.randomness import seed_of
 from tff_re.runs.reading import read_history
 from tff_re.runs.results import write_details, write_results
 from tff_re.runs.resuming import notice
+from tff_re.runs.sampling import participation
 from tff_re.runs.setup import Setup, Simulation
-from tff_re.runs.training import Result, RoundReport, participation, restarting, train
+from tff_re.runs.training import Result, RoundReport, restarting, train
 from tff_re.runs.warm_start import WarmStart, stored
 from tff_re.runtime import DEFAULT_RUNTIME, Runtime, events
 from tff_re.runtime.logs import formatter, log_form

@@ -8,7 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -18,16 +18,18 @@ from computations.aggregators import has_noise, with_noise_seed
 from computations.federated_algorithm import FederatedAlgorithm
 from tff_re.errors import Diverged, UserError
 from tff_re.runs.checkpoints import Records
+from tff_re.runs.client_states import ClientStates
 from tff_re.runs.evaluation import Evaluation, Evaluator, ServerEvaluation, ServerEvaluator, arranged, measured_at
 from tff_re.runs.experiment import Experiment
 from tff_re.runs.features.attack import Attack
 from tff_re.runs.features.choice import choice_of
-from tff_re.runs.features.failures import Participation, asked_at_once
+from tff_re.runs.features.failures import Participation
 from tff_re.runs.features.own_models import chosen_round, final_models, model_state_of, models_of
 from tff_re.runs.features.personalise import Personalised
 from tff_re.runs.folder import RunFolder
-from tff_re.runs.randomness import client_seed, entropy, noise_seed, seed_of
+from tff_re.runs.randomness import client_seed, noise_seed, seed_of
 from tff_re.runs.resuming import partition_digest
+from tff_re.runs.sampling import participation
 from tff_re.runtime import Runtime, WorkerDied, events
 
 _log = logging.getLogger(__name__)
@@ -83,37 +85,6 @@ class Result:
         return f"Result({', '.join([*parts, *([] if self.stopped is None else [self.stopped])])})"
 
 
-def sample_clients(
-    seed: int | bytes, round_num: int, eligible: int, count: int, sampling: Literal["fixed", "poisson"] = "fixed"
-) -> np.ndarray:
-    """The sorted indices of the clients of a round, which depend only on (seed, round).
-
-    `fixed`: `count` clients, without replacement. `poisson`: each with the probability count / eligible,
-    independently; the sample may be empty.
-    """
-    if sampling == "poisson":
-        generator = np.random.default_rng(entropy(seed, round_num, 3))
-        return np.flatnonzero(generator.random(eligible) < count / eligible)
-    generator = np.random.default_rng(entropy(seed, round_num, 1))
-    return np.sort(generator.choice(eligible, size=count, replace=False))
-
-
-def participation(
-    experiment: Experiment, seed: int | bytes, ids: Sequence[str], make: Callable[..., Participation] = Participation
-) -> Participation:
-    """Who is asked in each round of a run, and whose answers count.
-
-    `ids` are of the clients with training examples. `make` builds it, by default the class itself.
-    """
-    training, per_round = experiment.recipe.training, experiment.clients_per_round
-
-    def first(round_num: int) -> np.ndarray:
-        asked = min(asked_at_once(training, per_round), len(ids))
-        return sample_clients(seed, round_num, len(ids), asked, training.sampling)
-
-    return make(experiment.recipe, seed, ids, per_round, first)
-
-
 class Training:
     """A run under way, as its features see it.
 
@@ -132,10 +103,8 @@ class Training:
     def __init__(self, experiment: Experiment, folder: RunFolder, runtime: Runtime, records: Records, seed):
         self.experiment, self.folder, self.runtime, self.records, self.seed = experiment, folder, runtime, records, seed
         self.call = restarting(runtime)
-        self.ids, examples = arranged(experiment, "train")
-        self._clients = [OrderedDict(examples=arrays, seed=None) for arrays in examples]
-        if (attack := experiment.feature(Attack)) is not None:
-            self._clients = attack.client_values(self.ids, self._clients)
+        self.ids, self._examples = arranged(experiment, "train")
+        self._attack = experiment.feature(Attack)
         self.at_sites = bool(experiment.prepared.sites)
         self.participation = participation(experiment, seed, self.ids, runtime.participation(Participation))
         self.state, self.round, self.answers, self.evaluation = OrderedDict(), 0, None, None
@@ -147,7 +116,7 @@ class Training:
 
     def begin(self, start_weights: Any) -> None:
         """Takes the newest checkpoint, or the state before the first round."""
-        start = _start(self.experiment, self.call, [value["examples"] for value in self._clients], start_weights)
+        start = _start(self.experiment, self.call, self._examples, start_weights)
         state, self.round = self.records.load_latest(start)
         self.state = start if state is None else state
         for feature in self.experiment.features:
@@ -182,7 +151,7 @@ class Training:
         took = time.perf_counter() - began
         work, indices, output = self.experiment.algorithm.client_work, self.answers.places, self.answers.output
         of_nobody = dict.fromkeys(OF_NOBODY, 0.0) if work.has_metrics else {}
-        before = [self.state["memory"][i] for i in indices] if work.initial_client_state else []
+        before = [self.state["memory"][i] for i in indices] if work.recorded_state else []
         if output is not None:
             if indices and not of_nobody:
                 _require_new_weights(self.state["server"], output["state"], self.round)
@@ -245,11 +214,16 @@ class Training:
         return self.call(self.experiment.algorithm.not_finite, *self._arguments(indices, self.state["server"]))
 
     def _arguments(self, indices: Sequence[int], server) -> tuple:
-        seeds = [client_seed(self.seed, self.round, self.ids[i]) for i in indices]
-        clients = [OrderedDict(self._clients[i], seed=value) for i, value in zip(indices, seeds, strict=True)]
+        clients = [self._client(i) for i in indices]
         keeps = self.experiment.algorithm.client_work.initial_client_state
         states = ([self.state["memory"][i] for i in indices],) if keeps else ()
         return server, clients, *states, *_at_server(self.experiment, self.round, self.seed)
+
+    def _client(self, index: int) -> OrderedDict:
+        """What the algorithm gets of a client in this round."""
+        seed = client_seed(self.seed, self.round, self.ids[index])
+        value = OrderedDict(examples=self._examples[index], seed=seed)
+        return value if self._attack is None else self._attack.client_value(index, self.ids[index], value)
 
 
 def train(
@@ -318,10 +292,10 @@ def _result(training: Training) -> Result:
     return result
 
 
-def _start(experiment: Experiment, call, examples: list, start_weights: Any = None) -> OrderedDict:
+def _start(experiment: Experiment, call, examples: Sequence, start_weights: Any = None) -> OrderedDict:
     """The state before the first round: the server's, each client's, and that of the chosen round if there is dev.
 
-    The key 'memory' holds the client states; it is part of the checkpoints' structure.
+    The key 'memory' holds the client states.
     """
     weights = experiment.model.initial_weights(experiment.recipe.seed) if start_weights is None else start_weights
     if (own_models := experiment.algorithm.own_models) is not None:
@@ -332,10 +306,11 @@ def _start(experiment: Experiment, call, examples: list, start_weights: Any = No
     return _initial_state(experiment, server, examples)
 
 
-def _initial_state(experiment: Experiment, server, examples: list) -> OrderedDict:
+def _initial_state(experiment: Experiment, server, examples: Sequence) -> OrderedDict:
     """The state before the first round with that of the server."""
     seed, initial_state_of = experiment.recipe.seed, experiment.algorithm.client_work.initial_client_state
-    memory = [initial_state_of(e, seed) for e in examples] if initial_state_of else []
+    number = len(examples) if initial_state_of else 0
+    memory = ClientStates(number, lambda index: initial_state_of(examples[index], seed))
     state = OrderedDict(server=server, memory=memory)
     for feature in experiment.features:
         state |= feature.checkpointed(experiment, state)

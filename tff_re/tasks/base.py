@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from computations.registry import Choice
-from datasets.federated import ClientExamples, FederatedExamples
+from datasets.federated import ClientExamples, FederatedExamples, PackedClients
 from datasets.partition import LabelCounts, Partition, build_partition, read_partition
 from tff_re import models
 from tff_re.errors import UserError
@@ -126,8 +126,8 @@ class Prepared:
         }
         number_of = {document: number for number, document in enumerate(dict.fromkeys(document_of.values()))}
         return [
-            np.array([number_of[document_of[i]] for i in self.partition.clients[client.client_id].train], np.int32)
-            for client in self.examples.clients
+            np.array([number_of[document_of[i]] for i in self.partition.clients[client].train], np.int32)
+            for client in self.examples.ids
         ]
 
     def references(self) -> dict[str, dict[str, float]]:
@@ -192,7 +192,7 @@ class Prepared:
 
         An example that is of none is a unit by itself.
         """
-        clients = {client.client_id: len(client.test["y"]) for client in self.examples.clients}
+        clients = dict(zip(self.examples.ids, self.examples.sizes("test").tolist(), strict=True))
         if self.partition is None or not self.corpora:
             return {client: [f"{client}/{number}" for number in range(count)] for client, count in clients.items()}
         unit_of = {s.sample_id: getattr(s, "group_id", s.document_id) for c in self.corpora for s in c.samples}
@@ -227,7 +227,7 @@ class Prepared:
         def with_group(examples, numbers=None):
             return {**examples, GROUP: np.full(len(examples["y"]), -1, np.int32) if numbers is None else numbers}
 
-        clients = tuple(
+        clients = PackedClients.from_clients(
             ClientExamples(client.client_id, with_group(client.train, client_groups), with_group(client.test))
             for client, client_groups in zip(self.examples.clients, groups, strict=True)
         )

@@ -118,6 +118,14 @@ class ClassMeasures:
         """`names` -> values, of what clients count (`build_evaluation`), one client's or the sum over clients."""
         return classification_metrics(statistics, self.positive_labels)
 
+    def of_client(self, statistics: Mapping[str, np.ndarray]) -> tuple[float, float]:
+        """(`quality`, loss) of `metrics`, which of very many clients takes seconds, and not minutes."""
+        count = float(statistics["examples"])
+        if not count:
+            return float("nan"), float("nan")
+        confusion = np.asarray(statistics["confusion"], np.float64)
+        return float(np.trace(confusion) / count), float(statistics["loss"]) / count
+
     def confusion(self, statistics: Mapping[str, np.ndarray]) -> np.ndarray | None:
         """int64 [C, C], with labels as rows and predictions as columns."""
         return np.asarray(statistics["confusion"], np.int64)
@@ -157,6 +165,11 @@ class PairMeasures:
             "recall": correct / actual if actual else 0.0,
             "f1": 2 * correct / (predicted + actual) if predicted + actual else 0.0,
         }
+
+    def of_client(self, statistics: Mapping[str, np.ndarray]) -> tuple[float, float]:
+        """(`quality`, loss) of `metrics`."""
+        metrics = self.metrics(statistics)
+        return metrics[self.quality], metrics["loss"]
 
     def confusion(self, statistics: Mapping[str, np.ndarray]) -> None:
         return None

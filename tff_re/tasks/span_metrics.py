@@ -66,6 +66,11 @@ class SpanMeasures:
         rows = [(*_ratios(correct, *rest, correct), rest[1]) for correct, *rest in zip(*columns, strict=True)]
         return tuple(np.array(rows).T)
 
+    def of_client(self, statistics: Mapping[str, np.ndarray]) -> tuple[float, float]:
+        """(`quality`, loss) of `metrics`."""
+        metrics = self.metrics(statistics)
+        return metrics[self.quality], metrics["loss"]
+
     def confusion(self, statistics: Mapping[str, np.ndarray]) -> None:
         return None
 

@@ -41,7 +41,7 @@ class Aggregation(Feature):
                 f"{self.recipe.source}: aggregation.secure = 'masks' is only for runs across sites (train --sites); "
                 "in a simulation 'simulated' gives the same numbers"
             )
-        largest = max(len(client.train["y"]) for client in setting.prepared.examples.clients)
+        largest = int(setting.prepared.examples.sizes("train").max())
         by_examples = self.recipe.algorithm.get("weighting") == "examples"
         self._sums = {
             "clients": most_in_sum(self.recipe, setting),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,7 +62,7 @@ class Attack(Feature):
           UserError: there are too few clients, or the data cannot be attacked so; names the key.
         """
         prepared, recipe, options = setting.prepared, self.recipe, self.options
-        held = [client for client in prepared.examples.clients if len(client.train[LABEL])]
+        held = np.flatnonzero(prepared.examples.sizes("train"))
         number = options.number(len(held))
         if number > len(held):
             raise UserError(
@@ -70,7 +71,8 @@ class Attack(Feature):
             )
         generator = np.random.default_rng(entropy(recipe.seed, _WHICH))
         chosen = generator.permutation(len(held))[:number]  # more attackers are the same ones and others
-        self.clients, self._num_classes = frozenset(held[i].client_id for i in chosen), len(prepared.class_names)
+        attackers = [prepared.examples.clients[held[i]] for i in chosen]
+        self.clients, self._num_classes = frozenset(c.client_id for c in attackers), len(prepared.class_names)
         model = prepared.local_model(recipe.model)
         self._row_labels = model.row_labels
         try:
@@ -83,7 +85,8 @@ class Attack(Feature):
                         "'label_flip'"
                     )
                 self.trigger = _trigger(options, prepared)
-            self.trained_on([held[i].client_id for i in chosen], [held[i].train for i in chosen])
+            for attacker in attackers:
+                self._changed(0, attacker.train)
         except ValueError as error:
             raise UserError(f"{recipe.source}: [attack] kind = '{options.kind}': {error}") from None
 
@@ -105,7 +108,7 @@ class Attack(Feature):
 
     def warnings(self, experiment):
         """See `Feature`."""
-        bad, clients = len(self.clients), sum(len(c.train[LABEL]) > 0 for c in experiment.prepared.examples.clients)
+        bad, clients = len(self.clients), int((experiment.prepared.examples.sizes("train") > 0).sum())
         if 2 * bad < clients:
             return ()
         return (
@@ -113,20 +116,18 @@ class Attack(Feature):
             "the clients or more",
         )
 
-    def client_values(self, ids: list[str], values: list[OrderedDict]) -> list[OrderedDict]:
-        """What the algorithm gets of each client: with the examples that attackers train on in place of theirs, and who
-        attacks with its update."""
-        examples = self.trained_on(ids, [value["examples"] for value in values])
-        flags = [{} if self.options.on_update is None else {"attacks": np.bool_(i in self.clients)} for i in ids]
-        parts = zip(values, examples, flags, strict=True)
-        return [OrderedDict({**value, "examples": trained, **flag}) for value, trained, flag in parts]
+    def client_value(self, index: int, client: str, value: OrderedDict) -> OrderedDict:
+        """What the algorithm gets of a client: the examples that it trains on, and whether it attacks by its update."""
+        trained = self.trained_on(index, client, value["examples"])
+        flag = {} if self.options.on_update is None else {"attacks": np.bool_(client in self.clients)}
+        return OrderedDict({**value, "examples": trained, **flag})
 
-    def trained_on(self, ids: list[str], examples: list) -> list:
-        """The clients' examples, with those that attackers train on in place of theirs."""
-        pairs = enumerate(zip(ids, examples, strict=True))
-        return [
-            OrderedDict(self._changed(index, arrays) if i in self.clients else arrays) for index, (i, arrays) in pairs
-        ]
+    def trained_on(self, index: int, client: str, examples: Mapping[str, np.ndarray]) -> OrderedDict:
+        """The examples of a client, of an attacker those that it trains on in place of them.
+
+        `index`: of the client among those with training examples.
+        """
+        return OrderedDict(self._changed(index, examples) if client in self.clients else examples)
 
     def _changed(self, index: int, examples):
         if self.trigger is not None:
@@ -182,7 +183,7 @@ class SuccessEvaluator:
 
 def _trigger(options: AttackOptions, prepared: Prepared) -> Trigger:
     """ValueError or UserError's text where the data have no such."""
-    if prepared.held_out is not None or not any(len(c.test[LABEL]) for c in prepared.examples.clients):
+    if prepared.held_out is not None or not prepared.examples.size("test"):
         raise ValueError(
             "its success is measured on the clients' test examples, but this task has none; use kind = 'label_flip'"
         )

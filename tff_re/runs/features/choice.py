@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from computations.local_model import LABEL
-from datasets.federated import ClientExamples, FederatedExamples
+from datasets.federated import ClientExamples, FederatedExamples, PackedClients
 from datasets.partition.split import test_count
 from datasets.seeds import generator
 from tff_re.errors import UserError, nearest
@@ -170,7 +170,8 @@ class RoundChoice(Feature):
 
     def start(self, training):
         """See `Feature`."""
-        self._dev, self._of_each = Evaluator(training.experiment, DEV), {}
+        each = isinstance(self.rule, ChoiceOfEach)
+        self._dev, self._of_each = Evaluator(training.experiment, DEV, by_client=each), {}
 
     def evaluate(self, training, weights):
         """See `Feature`."""
@@ -186,7 +187,8 @@ class RoundChoice(Feature):
         A round that was not evaluated is not kept.
         """
         if self.rule is not None:
-            of_each = [self._of_each.get(client, {}) for client in training.ids]
+            clients = training.ids if isinstance(self.rule, ChoiceOfEach) else ()
+            of_each = [self._of_each.get(client, {}) for client in clients]
             before, model_state = training.state["chosen"], training.model_state
             training.state["chosen"] = self.rule.take(before, training.round, metrics, of_each, model_state)
         self._of_each = {}
@@ -264,16 +266,18 @@ def with_dev(prepared: Prepared, options: ChoiceOptions, seed: int) -> Prepared:
     Raises:
       UserError: no client has two training examples, or dev_share is not one of any client's.
     """
-    _require_possible_share(prepared.examples.clients, options)
-    if any(client.dev is not None for client in prepared.examples.clients):
+    _require_possible_share(prepared.examples, options)
+    if prepared.examples.has_dev:
         _require_dev(prepared.examples)
         return prepared
     document_of = {s.sample_id: s.document_id for corpus in prepared.corpora for s in corpus.samples}
-    clients = tuple(_split(prepared, client, document_of, options, seed) for client in prepared.examples.clients)
+    clients = PackedClients.from_clients(
+        _split(prepared, client, document_of, options, seed) for client in prepared.examples.clients
+    )
     examples = FederatedExamples(clients, prepared.examples.label_names, prepared.examples.server)
     _require_dev(examples)
     apart, left = examples.size("dev"), examples.size("train")
-    held = sum(len(client.dev[LABEL]) > 0 for client in clients)
+    held = int((examples.sizes("dev") > 0).sum())
     note = f"dev: {apart} of {apart + left} training examples are kept out of training at {held} clients"
     dev: set[str] = set()
     of_texts = prepared.partition is not None and bool(document_of)
@@ -284,8 +288,8 @@ def with_dev(prepared: Prepared, options: ChoiceOptions, seed: int) -> Prepared:
     return dataclasses.replace(prepared, examples=examples, notes=notes)
 
 
-def _require_possible_share(clients: Sequence[ClientExamples], options: ChoiceOptions) -> None:
-    largest = max((len(c.train[LABEL]) + (0 if c.dev is None else len(c.dev[LABEL])) for c in clients), default=0)
+def _require_possible_share(examples: FederatedExamples, options: ChoiceOptions) -> None:
+    largest = int((examples.sizes("train") + examples.sizes("dev")).max())
     if options.dev_share is not None and round(options.dev_share * largest) == 0 and largest > 1:
         raise UserError(
             f"'choice.dev_share' is {options.dev_share:g}, which is less than one of the largest client's {largest} "

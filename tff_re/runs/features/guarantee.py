@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from computations.local_model import LABEL
 from tff_re.runs.experiment import Experiment
 from tff_re.runs.features.privacy import EPSILON, accounting_in
 from tff_re.runs.features.shares import noise_is_shared
@@ -149,7 +148,7 @@ def _of_evaluations(experiment: Experiment) -> list[NotCovered]:
         )
     if recipe.evaluation.train_split:
         lines.append("the evaluation of all training examples, without noise (train/... in metrics.csv)")
-    if any(len(client.test[LABEL]) for client in prepared.examples.clients):
+    if prepared.examples.size("test"):
         lines.append(
             "the evaluation of the sites' test examples: each site's sums without noise (test/... in metrics.csv)"
             if of_sites

@@ -34,7 +34,7 @@ class Selection(Feature):
     def start(self, training):
         """See `Feature`."""
         if self._build is not None:
-            _, self._examples = arranged(training.experiment, "train")
+            self._examples = arranged(training.experiment, "train")[1][:]
             self._truth = [known for known in training.experiment.prepared.truth if len(known)]
 
     def evaluate(self, training, weights: Any) -> dict[str, float]:
