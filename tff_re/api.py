@@ -122,6 +122,7 @@ def compare(
     resume: bool = False,
     runtime: str = DEFAULT_RUNTIME,
     jobs: int = 1,
+    cluster: str | None = None,
 ) -> list[Path]:
     """Runs a suite, or several recipes, on the same partitions and seeds; the tables and plots that were written.
 
@@ -131,12 +132,16 @@ def compare(
       seeds: in place of the suite's.
       sweep: what is tried for each before, e.g. {"seeds": [100], "algorithm.learning_rate": [1e-4, 1e-3]}.
       jobs: how many runs are under way at once, each in a process of its own; the files are the same.
+      cluster: the address of the scheduler of a Dask cluster that does the runs, e.g. tcp://node1:8786; it is trusted.
 
     Raises:
       UserError, DataError: see `build`; or the folder holds something else.
     """
+    if cluster is not None and jobs > 1:
+        raise UserError("jobs and cluster exclude each other; leave one of them out")
     suite = load_suite(what, overrides, seeds, sweep)
-    report = run_suite(suite, out, data=data, trust=trust, resume=resume, runtime=runtime, jobs=jobs)
+    where = {"data": data, "trust": trust, "resume": resume, "runtime": runtime}
+    report = run_suite(suite, out, jobs=jobs, cluster=cluster, **where)
     return [Path(path) for path in report.files]
 
 
@@ -172,7 +177,7 @@ def run_suite(
     Args:
       on_start: called before every run with the entry's name, the seed and the number of rounds.
       jobs: how many runs are under way at once, each in a process of its own; the files are the same.
-      options: `part` and `watcher` of `tff_re.comparison.outcome.compare`.
+      options: `cluster`, `part` and `watcher` of `tff_re.comparison.outcome.compare`.
     """
     where = data_paths(data, trust)
     from tff_re.comparison.report import run_and_report
