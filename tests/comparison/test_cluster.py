@@ -81,11 +81,11 @@ class Client:
         apart = dataclasses.replace(start, comparison=f"{start.comparison}@{address}")
         return cluster_node.do(apart, order, report, lambda: not future.cancelled_by_us)
 
-    def _look(self, future, address, folder, seen):
+    def _look(self, future, address, *arguments):
         other = self.others.get(address, {})
         if isinstance(other, Exception):
             raise other
-        return {**cluster_node.look(folder, seen), **other}
+        return {**cluster_node.look(*arguments), **other}
 
     def _end(self, future, address, comparison):
         cluster_node.end(f"{comparison}@{address}")
@@ -266,11 +266,12 @@ def test_a_worker_that_does_not_fit_is_refused(other, line, started, tmp_path, c
 
 
 def test_the_file_system_must_be_shared(tmp_path):
-    (tmp_path / "mark").touch()
-    assert cluster_node.look(str(tmp_path), str(tmp_path / "mark"))["problem"] == ""
-    problem = cluster_node.look(str(tmp_path), str(tmp_path / "other"))["problem"]
-    assert problem == f"does not share the file system of {tmp_path}"
-    assert cluster_node.look(str(tmp_path / "no"), None)["problem"] == f"has no folder {tmp_path / 'no'}"
+    (tmp_path / "mark").write_text("c", "utf-8")
+    assert cluster_node.look(str(tmp_path), str(tmp_path / "mark"), "c")["problem"] == ""
+    for name, comparison in (("mark", "d"), ("other", "c")):
+        problem = cluster_node.look(str(tmp_path), str(tmp_path / name), comparison)["problem"]
+        assert problem == f"does not share the file system of {tmp_path}"
+    assert cluster_node.look(str(tmp_path / "no"), None, "c")["problem"] == f"has no folder {tmp_path / 'no'}"
 
 
 def test_workers_have_the_commands_variables_for_data_and_threads(monkeypatch):
@@ -326,7 +327,7 @@ def of_runs(out):
 def whole(dask_cluster, tmp_path_factory):
     """A suite, and its runs one after the other."""
     folder = tmp_path_factory.mktemp("whole")
-    path = plain_suite(folder, ("fedavg", "fedpa"), (0,), rounds=200)
+    path = plain_suite(folder, ("fedavg", "fedpa"), (0,), rounds=100)
     process = Process("compare", "--suite", path, "--out", folder / "out")
     assert process.end().code == 0
     return SimpleNamespace(path=path, files=of_runs(folder / "out"))
@@ -351,7 +352,7 @@ def test_a_worker_that_is_killed_changes_no_file(dask_cluster, whole, tmp_path):
         ended = process.end()
     assert ended.code == 0 and ended.err.count("was lost") == 1, ended
     assert of_runs(tmp_path / "out") == whole.files and (tmp_path / "out" / "comparison.csv").exists()
-    assert not list((tmp_path / "out" / "runs").glob(".tff-re*"))
+    assert not list((tmp_path / "out" / "runs").glob(".*"))
 
 
 @pytest.mark.slow

@@ -150,8 +150,8 @@ class Cluster(Pool):
     @contextlib.contextmanager
     def opened(self, log_path: Path) -> Iterator[None]:
         """With a file next to the log that tells workers of the same file system from others."""
-        mark = log_path.with_name(f".{self._comparison}")
-        mark.touch(0o600)
+        mark = log_path.with_name(".cluster")
+        mark.write_text(self._comparison, "utf-8")
         try:
             self._seen = os.fspath(mark)
             self._fitting(list(self._workers.values()), first=True)
@@ -275,7 +275,7 @@ class Cluster(Pool):
         For another one there is a line, and a UserError if it is one of the `first`.
         """
         submit = self._client.submit
-        looks = {w: submit(look, os.getcwd(), self._seen, **self._on(w, "look")) for w in workers}
+        looks = {w: submit(look, os.getcwd(), self._seen, self._comparison, **self._on(w, "look")) for w in workers}
         fitting = []
         for worker, future in looks.items():
             problem = self._problem(future)

@@ -70,17 +70,25 @@ class Answer:
     reports: tuple[bytes, ...] = field(default=(), repr=False)
 
 
-def look(folder: str, seen: str | None) -> dict[str, str]:
+def look(folder: str, seen: str | None, comparison: str) -> dict[str, str]:
     """What a worker has: versions and processor, and what is wrong with its view of the file system.
 
-    `seen`: a file that it should see; None: not asked.
+    `seen`: a file that it should see, whose text is `comparison`; None: not asked.
     """
     problem = ""
     if not Path(folder).is_dir():
         problem = f"has no folder {folder}"
-    elif seen is not None and not (Path(folder) / seen).is_file():
+    elif seen is not None and _text(Path(folder) / seen) != comparison:
         problem = f"does not share the file system of {Path(seen).parent}"
     return {"problem": problem, **versions()}
+
+
+def _text(path: Path) -> str | None:
+    """A file's text; None: there is no such file here."""
+    try:
+        return path.read_text("utf-8")
+    except OSError:
+        return None
 
 
 def versions() -> dict[str, str]:
