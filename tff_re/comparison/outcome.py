@@ -330,6 +330,7 @@ class RunsHere:
         resume = (self._resume or again) and folder.recipe.exists()
         how = {"resume": resume, "details": False, "units": not run.in_sweep}
         ways = {"builder": self._builder, "runtime": self._runtime, "on_start": check, "on_round": self._on_round}
+        self._runtime.between_runs()
         try:
             train_run(recipe, folder.path, **ways, **how)
         except Diverged as error:
