@@ -51,8 +51,8 @@ COSTS = {
 """Suite -> what its runs cost besides rounds.
 
 Starts and compiling are as measured (docs/lab/performance.md) and data is an estimate. What a run costs besides rounds
-is for label-skew such that its 672 runs without steps beyond the edge take about the 72 minutes that they took in one
-process; for flcmc-synthetic it is an estimate.
+is for label-skew such that 672 of its runs, without steps beyond the edge, take about the 72 minutes that they took in
+one process; for flcmc-synthetic it is an estimate.
 """
 
 

@@ -20,9 +20,9 @@ from pathlib import Path
 import tomli_w
 
 from benchmarks.common import machine, met, ratio
-from datasets.catalogue import SHIPPED
 
 JOBS = (1, 2)
+SHIPPED = Path(__file__).parents[1] / "datasets" / "shipped"
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ def table(seconds: Mapping[str, Mapping[int, Sequence[float]]], runs: Mapping[st
             )
         notes.append(f"{name}: expected {expected:g}, here {speed_up:.2f}, {met(speed_up >= expected)}.")
     return "\n".join(lines) + (
-        f"\n\n{' '.join(notes)}\n\n{rounds} turns of each command, in turn, from its start to its tables; the speed-up is "
-        f"the median over the turns. {machine()}.\n"
+        f"\n\n{' '.join(notes)}\n\n{rounds} turns of each command, in turn, from its start to its tables; the speed-up "
+        f"is the median over the turns. {machine()}.\n"
     )
 
 
@@ -144,7 +144,8 @@ def encoder(folder: Path) -> Path:
     from tff_re.models.pretrained import policy
 
     folder.mkdir()
-    characters = sorted({letter for path in SHIPPED.glob("*.json") for letter in path.read_text("utf-8")} - {*" \n\t"})
+    texts = [path.read_text("utf-8") for path in SHIPPED.glob("*.json")]
+    characters = sorted({letter for text in texts for letter in text} - {*" \n\t"})
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *characters]
     (folder / "vocab.txt").write_text("\n".join(pieces) + "\n", "utf-8")
     config = transformers.BertConfig(vocab_size=len(pieces), **ENCODER)

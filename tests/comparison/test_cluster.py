@@ -301,7 +301,7 @@ def test_a_cluster_excludes_other_ways(name, value, capsys):
 
 def test_without_dask_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(UserError, match=r"--cluster needs Dask; run: pip install 'distributed>=2024\.8'"):
+    with pytest.raises(UserError, match=r"--cluster needs Dask; run: pip install 'distributed>=2026\.8'"):
         cluster.connect("tcp://localhost:8786")
 
 

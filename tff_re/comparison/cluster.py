@@ -59,7 +59,7 @@ def connect(address: str) -> Any:
     try:
         from distributed import Client
     except ImportError:
-        raise UserError("--cluster needs Dask; run: pip install 'distributed>=2024.8'") from None
+        raise UserError("--cluster needs Dask; run: pip install 'distributed>=2026.8'") from None
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what it says of lost workers is said here
     try:
         with warnings.catch_warnings():

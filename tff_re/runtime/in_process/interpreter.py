@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import contextlib
+import ctypes
 import gc
 import threading
 from dataclasses import dataclass
@@ -132,6 +133,8 @@ class InProcessContext(tff.framework.SyncContext):
                 freed = freed or nodes > 0
         if freed:
             gc.collect()  # graphs are reference cycles
+            with contextlib.suppress(OSError, AttributeError):  # of glibc
+                ctypes.CDLL(None).malloc_trim(0)  # or the freed memory would stay this process's
 
     def close(self) -> None:
         """Cancel the running computation and free everything."""
