@@ -140,8 +140,8 @@ def compare(
     if cluster is not None and jobs > 1:
         raise UserError("jobs and cluster exclude each other; leave one of them out")
     suite = load_suite(what, overrides, seeds, sweep)
-    where = {"data": data, "trust": trust, "resume": resume, "runtime": runtime}
-    report = run_suite(suite, out, jobs=jobs, cluster=cluster, **where)
+    ways: dict[str, Any] = {"resume": resume, "runtime": runtime, "jobs": jobs, "cluster": cluster}
+    report = run_suite(suite, out, data=data, trust=trust, **ways)
     return [Path(path) for path in report.files]
 
 
