@@ -167,7 +167,7 @@ class Cluster(Pool):
         while True:
             cores = self._cores()
             self._workers = {address: worker for address, worker in self._workers.items() if address in cores}
-            joined = self._fitting(self._new(cores), first=True)
+            joined = self._fitting(self._new(cores), first=not self._workers)
             self._workers |= {worker.address: worker for worker in joined}
             if self._workers:
                 self._watcher.at_once(len(self._workers))
