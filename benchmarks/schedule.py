@@ -164,7 +164,10 @@ def simulated(suite: Suite, workers: int, costs: Costs, seconds: Mapping[str, fl
 
 
 def _tried(suite: Suite, entry: Entry, seed: int, phase: int) -> list[PlannedRun]:
-    """The runs of an entry's settings on a seed; after phase 0 one setting that is none of the listed ones."""
+    """Returns the runs of an entry's settings on a seed.
+
+    After phase 0 it is one setting that is not listed.
+    """
     settings = suite.tuning.settings[entry.name]
     runs = []
     for number, setting in enumerate(settings if phase == 0 else settings[:1]):

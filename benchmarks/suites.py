@@ -67,7 +67,7 @@ ENCODER = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12
 
 
 def run(rounds: int, out: Path) -> str:
-    """Measures each suite `rounds` times with each number of jobs; returns the Markdown table."""
+    """Measures each suite `rounds` times with each number of jobs, and returns the Markdown table."""
     seconds: dict[str, dict[int, list[float]]] = {}
     with tempfile.TemporaryDirectory(dir=out) as folder:
         for name, small in SUITES.items():
@@ -106,7 +106,10 @@ def table(seconds: Mapping[str, Mapping[int, Sequence[float]]], runs: Mapping[st
 
 
 def write_suite(small: Small, folder: Path, shared: Path) -> Path:
-    """Writes a suite's file into a new folder; encoders lie in `shared`."""
+    """Writes a suite's file into a new folder.
+
+    `shared`: the folder of encoders.
+    """
     folder.mkdir()
     settings = [*small.settings]
     if small.encoder:

@@ -137,11 +137,8 @@ def compare(
     Raises:
       UserError, DataError: see `build`; or the folder holds something else.
     """
-    if cluster is not None and jobs > 1:
-        raise UserError("jobs and cluster exclude each other; leave one of them out")
-    suite = load_suite(what, overrides, seeds, sweep)
     ways: dict[str, Any] = {"resume": resume, "runtime": runtime, "jobs": jobs, "cluster": cluster}
-    report = run_suite(suite, out, data=data, trust=trust, **ways)
+    report = run_suite(load_suite(what, overrides, seeds, sweep), out, data=data, trust=trust, **ways)
     return [Path(path) for path in report.files]
 
 
@@ -169,21 +166,19 @@ def run_suite(
     runtime: str = DEFAULT_RUNTIME,
     on_start: Callable[[str, int, int], None] = lambda entry, seed, rounds: None,
     on_round: Callable[[RoundReport], None] = lambda report: None,
-    jobs: int = 1,
     **options: Any,
 ) -> Report:
     """Runs a suite of `load_suite` into a folder and writes its tables and plots; the errors are `compare`'s.
 
     Args:
       on_start: called before every run with the entry's name, the seed and the number of rounds.
-      jobs: how many runs are under way at once, each in a process of its own; the files are the same.
-      options: `cluster`, `part` and `watcher` of `tff_re.comparison.outcome.compare`.
+      options: `jobs`, `cluster`, `part` and `watcher` of `tff_re.comparison.outcome.compare`.
     """
     where = data_paths(data, trust)
     from tff_re.comparison.report import run_and_report
     from tff_re.runs.experiment import ExperimentBuilder
 
-    options |= {"on_start": on_start, "on_round": on_round, "jobs": jobs, "runtime_name": runtime, "resume": resume}
+    options |= {"on_start": on_start, "on_round": on_round, "runtime_name": runtime, "resume": resume}
     return run_and_report(suite, Path(out), builder=ExperimentBuilder(where), **options)
 
 

@@ -90,9 +90,9 @@ def compare(recipes, suite, seeds, sweep, tuning_seeds, overrides, out, **where)
         raise UserError("give recipes to compare, or --suite NAME (one of them)")
     if (sweep is None) != (tuning_seeds is None):
         raise UserError("--sweep and --tuning-seeds belong together; give both, or none")
-    others = [f"--{name}" for name, given in (("jobs", where["jobs"] > 1), ("part", where["part"])) if given]
-    if where["cluster"] and others:
-        raise UserError(f"--cluster and {others[0]} exclude each other; leave one of them out")
+    for name, used in (("jobs", where["jobs"] > 1), ("part", where["part"] is not None)):
+        if where["cluster"] is not None and used:
+            raise UserError(f"--cluster and --{name} exclude each other; leave one of them out")
     sweep = sweep and {"seeds": list(tuning_seeds), **sweep}
     loaded = api.load_suite(suite or recipes, overrides, seeds, sweep)
     run_and_show(loaded, out or Path("runs") / (Path(suite).stem if suite else "comparison"), **where)

@@ -1,8 +1,8 @@
-"""The runs of a comparison on the workers of a Dask cluster (`compare --cluster`); `cluster_node` is what these do.
+"""The runs of a comparison on the workers of a Dask cluster (`compare --cluster`).
 
-Which worker does which run is decided here and not by Dask: runs that share data or compiled computations stay
-together, as with `parallel.Workers`. Workers that join while runs are left take some, and the run of a worker that is
-lost is repeated by another one.
+`cluster_node` is what the workers do. Which worker does which run is decided here and not by Dask: runs that share data
+or compiled computations stay together, as with `parallel.Workers`. Workers that join while runs are left take some, and
+the run of a worker that is lost is repeated by another worker.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class Cluster(Pool):
             mark.unlink(missing_ok=True)
 
     def _first_workers(self):
-        """All workers of the cluster, of which one is waited for if there is none."""
+        """Returns all workers of the cluster, after waiting for the first one if there is none."""
         self._answered = time.monotonic()
         self._ready.clear()  # of workers that are in the list
         while True:
@@ -251,7 +251,10 @@ class Cluster(Pool):
         return [Remote(address, number, self._submit) for address, number in cores.items() if address not in known]
 
     def _lose(self, worker: Remote, reason: str, *, stays: bool = False) -> None:
-        """A worker is lost, with its run; `stays`: only its process is, and it can start another one."""
+        """Notes that a worker is lost, with its run.
+
+        `stays`: only its process is lost, and the worker can start a new one.
+        """
         worker.future = None
         self._workers.pop(worker.address, None)
         if worker.busy_with is not None:
@@ -290,7 +293,10 @@ class Cluster(Pool):
         return fitting
 
     def _problem(self, future: Any) -> str:
-        """Why a worker of which `future` is the `look` cannot do these runs; '': it can."""
+        """Returns why a worker cannot do these runs, or '' if it can.
+
+        `future`: of its `look`.
+        """
         try:
             theirs = future.result(timeout=ANSWER_SECONDS)
         except ImportError as error:
@@ -302,8 +308,8 @@ class Cluster(Pool):
             self._say("workers have other processors than this machine; last digits may differ (values.csv)")
         other = [name for name in ours if name != "processor" and theirs.get(name) != ours[name]]
         if other and not theirs["problem"]:
-            theirs_, ours_ = (found.get(other[0]) or "unknown" for found in (theirs, ours))
-            return f"has another {other[0]} ({theirs_}) than this command ({ours_})"
+            there, here = (names.get(other[0]) or "unknown" for names in (theirs, ours))
+            return f"has another {other[0]} ({there}) than this command ({here})"
         return theirs["problem"]
 
     def _submit(self, worker: Remote, message: Any) -> Any:

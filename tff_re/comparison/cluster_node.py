@@ -84,7 +84,7 @@ def look(folder: str, seen: str | None, comparison: str) -> dict[str, str]:
 
 
 def _text(path: Path) -> str | None:
-    """A file's text; None: there is no such file here."""
+    """Returns a file's text, or None if this worker does not see the file."""
     try:
         return path.read_text("utf-8")
     except OSError:
@@ -124,10 +124,10 @@ def do(start: Start, order: bytes, report: Callable[[str, bytes], None], wanted:
       report: is called with each message on the way and its value, pickled.
       wanted: whether the run still is.
     """
-    kept = _Kept.of(start.comparison)
-    with kept.lock:
+    slot = _Slot.for_comparison(start.comparison)
+    with slot.lock:
         try:
-            process = kept.started(start)
+            process = slot.started(start)
             process.send(order, "a run")
         except UserError as error:
             return Answer("lost", pickle.dumps(str(error)))
@@ -139,28 +139,28 @@ def do(start: Start, order: bytes, report: Callable[[str, bytes], None], wanted:
             while True:
                 while not process.connection.poll(_TICK):
                     if not wanted():
-                        kept.end()
+                        slot.end()
                         return Answer("lost", pickle.dumps("it is no longer wanted"))
                 kind, value = process.connection.recv(), process.connection.recv_bytes()
                 if kind in ("ended", "failed"):
-                    kept.rest()
+                    slot.rest()
                     return Answer(kind, value, tuple(reports))
                 if kind == "round":
                     reports.append(value)
                 report(kind, value)
         except (EOFError, OSError):
-            how = f"its process {process.how_it_ended()}" if kept.process is process else "it was ended"
-            kept.end()
+            how = f"its process {process.how_it_ended()}" if slot.process is process else "it was ended"
+            slot.end()
             return Answer("lost", pickle.dumps(how), tuple(reports))
 
 
 def end(comparison: str) -> None:
     """Ends a comparison's process, and a run that is under way. A task of Dask."""
-    if (kept := _Kept.all.pop(comparison, None)) is not None:
-        kept.end()
+    if (slot := _Slot.all.pop(comparison, None)) is not None:
+        slot.end()
 
 
-class _Kept:
+class _Slot:
     """A comparison's process in this worker.
 
     Attributes:
@@ -168,7 +168,7 @@ class _Kept:
       process: None: it is not started.
     """
 
-    all: ClassVar[dict[str, _Kept]] = {}
+    all: ClassVar[dict[str, _Slot]] = {}
     _making = threading.Lock()
 
     def __init__(self) -> None:
@@ -177,8 +177,8 @@ class _Kept:
         self._timer: threading.Timer | None = None
 
     @classmethod
-    def of(cls, comparison: str) -> _Kept:
-        """The one of a comparison."""
+    def for_comparison(cls, comparison: str) -> _Slot:
+        """Returns the slot of a comparison, made if need be."""
         with cls._making:
             return cls.all.setdefault(comparison, cls())
 

@@ -184,6 +184,8 @@ def compare(
 
 def _at_once(runs: RunsHere, jobs: int, cluster: str | None, ways: tuple, setting: dict[str, Any]) -> Pool:
     """What does several runs at once: processes here, or those of a cluster."""
+    if cluster is not None and jobs > 1:
+        raise UserError("jobs and cluster exclude each other; leave one of them out")
     if cluster is None:
         from tff_re.comparison.parallel import Workers
 

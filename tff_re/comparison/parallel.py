@@ -180,7 +180,10 @@ class WorkerProcess:
         return f"{what} {self.how_it_ended(advice)}; finished runs are kept, continue with --resume"
 
     def how_it_ended(self, advice: str = "") -> str:
-        """Its number and how it ended; `advice` is for a lack of memory."""
+        """Returns its number and how it ended.
+
+        `advice`: against a lack of memory.
+        """
         self.wait(time.monotonic() + GRACE)
         code = self._process.poll()
         if code is None:

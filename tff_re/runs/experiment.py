@@ -237,7 +237,7 @@ class ExperimentBuilder:
 
 
 def _output_bytes(plain: Prepared, prepared: Prepared) -> int:
-    """Bytes of the outputs of frozen layers in prepared data; 0 if there are none."""
+    """Returns the bytes of prepared data if they have outputs of frozen layers, else 0."""
     if prepared is plain:
         return 0
     server = prepared.examples.server

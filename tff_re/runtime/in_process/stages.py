@@ -138,7 +138,10 @@ class Plan:
         return sum(leaf.held_nodes for leaf in self.expressions.leaves.values())
 
     def close(self) -> None:
-        """Free the leaves' copies; a later call imports them again."""
+        """Free the leaves' copies.
+
+        A later call imports them again.
+        """
         for leaf in self.expressions.leaves.values():
             leaf.close()
 
