@@ -279,7 +279,7 @@ def test_workers_have_the_commands_variables_for_data_and_threads(monkeypatch):
     monkeypatch.setattr(cluster_node, "WorkerProcess", lambda *arguments: made.append(arguments))
     for name, value in {"OMP_NUM_THREADS": "1", "TFF_RE_DATA": "/here", "OTHER": "x"}.items():
         monkeypatch.setenv(name, value)
-    cluster_node._Kept().started(cluster_node.Start("c", "/work", {"TFF_RE_DATA": "/data"}, b"s"))
+    cluster_node._Slot().started(cluster_node.Start("c", "/work", {"TFF_RE_DATA": "/data"}, b"s"))
     set_up, folder, environment = made[0]
     assert (set_up, str(folder)) == (b"s", "/work")
     assert (
