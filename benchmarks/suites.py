@@ -31,30 +31,40 @@ class Small:
 
     Attributes:
       recipe: that the runs start from.
-      algorithms: of the entries.
+      algorithms: names of the entries' algorithms.
+      options: of all algorithms.
       settings: keys of all entries, as --set takes them.
       expected: least speed-up of two jobs.
       encoder: whether it needs the folder of one.
     """
 
     recipe: str
-    algorithms: tuple[dict, ...]
+    algorithms: tuple[str, ...]
+    options: dict[str, object]
     settings: tuple[str, ...]
     expected: float
     encoder: bool = False
 
 
-FLCMC = ({"name": "fedavgs"}, {"name": "fedpap"}, {"name": "fedproxp"}, {"name": "fedatts"})
-MIL = ({"name": "mil_none"}, {"name": "mil_one"}, {"name": "mil_att"}, {"name": "lazy_mil"})
+FLCMC = ("fedavgs", "fedpap", "fedproxp", "fedatts")
+MIL = ("mil_none", "mil_one", "mil_att", "lazy_mil")
+ADAM = {"learning_rate": 1e-3, "batch_size": 10}
 COMMON = ("evaluation.train_split=false", "training.checkpoint_every=1000")
 
 SUITES = {
-    "LR": Small("flcmc-synthetic-fedpap", FLCMC, ("training.rounds=200", "evaluation.every=2", *COMMON), 1.8),
-    "LSTM": Small("flcmc-shipped-fedpap", FLCMC, ("training.rounds=60", "evaluation.every=2", *COMMON), 1.8),
-    "PCNN": Small("lazy-mil-planted", MIL, ("training.rounds=16", "evaluation.every=2", *COMMON), 1.8),
+    "LR": Small("flcmc-synthetic-fedpap", FLCMC, ADAM, ("training.rounds=200", "evaluation.every=2", *COMMON), 1.8),
+    "LSTM": Small("flcmc-shipped-fedpap", FLCMC, ADAM, ("training.rounds=60", "evaluation.every=2", *COMMON), 1.8),
+    "PCNN": Small(
+        "lazy-mil-planted",
+        MIL,
+        {"optimizer": "adam", "batch_size": 32},
+        ("training.rounds=16", "evaluation.every=2", *COMMON),
+        1.8,
+    ),
     "encoder, five of six layers frozen": Small(
         "flcmc-shipped-bert",
         FLCMC[:2],
+        ADAM,
         ("training.rounds=10", "evaluation.every=5", "model.frozen_layers=5", "model.adapter=none", *COMMON),
         1.3,
         encoder=True,
@@ -114,10 +124,7 @@ def write_suite(small: Small, folder: Path, shared: Path) -> Path:
     settings = [*small.settings]
     if small.encoder:
         settings.append(f"task.tokenizer={json.dumps(str(encoder(shared / 'encoder')))}")
-    entries = [
-        {"name": algorithm["name"], "set": [f"algorithm.{key}={json.dumps(value)}" for key, value in algorithm.items()]}
-        for algorithm in small.algorithms
-    ]
+    entries = [{"name": name, "algorithm": {"name": name, **small.options}} for name in small.algorithms]
     suite = {"title": "Small", "recipe": small.recipe, "seeds": list(SEEDS), "set": settings, "entry": entries}
     path = folder / "small.toml"
     path.write_text(tomli_w.dumps(suite), "utf-8")

@@ -61,7 +61,7 @@ def test_the_table_says_the_speed_up_and_whether_it_is_met():
 
 def test_commands_take_turns_and_one_that_fails_is_an_error(tmp_path, monkeypatch):
     write_recipe(tmp_path / "tiny.toml")
-    small = suites.Small(str(tmp_path / "tiny.toml"), ({"name": "fedavg"},), ("training.rounds=1",), 1.8)
+    small = suites.Small(str(tmp_path / "tiny.toml"), ("fedavg",), {}, ("training.rounds=1",), 1.8)
     monkeypatch.setattr(suites, "SUITES", {"LR": small})
     commands = []
 
@@ -83,5 +83,5 @@ def test_the_suites_are_ones(tmp_path, monkeypatch):
     for number, small in enumerate(suites.SUITES.values()):
         suite = load_suite(str(suites.write_suite(small, tmp_path / str(number), tmp_path)))
         recipes = [entry.recipe_for(0) for entry in suite.entries]
-        assert [{"name": recipe.algorithm.name} for recipe in recipes] == [*small.algorithms]
+        assert [recipe.algorithm.name for recipe in recipes] == [*small.algorithms]
         assert getattr(recipes[0].model.options, "frozen_layers", 0) == (5 if small.encoder else 0)
