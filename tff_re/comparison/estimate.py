@@ -53,6 +53,8 @@ class Estimate:
         finished = runs - len(self._left) - self._sweep_left
         done = f"; {finished} finished" if finished else ""
         ahead = self._time_left() or "no estimate until the first run has finished"
+        if self.jobs is None:
+            ahead = "no estimate until the workers are known"
         if not self._left and not self._sweep_left:
             ahead = "nothing is left to run"
         return f"cost: {runs} runs ({runs_of}){done}; {ahead}"
