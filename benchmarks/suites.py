@@ -52,7 +52,7 @@ ADAM = {"learning_rate": 1e-3, "batch_size": 10}
 COMMON = ("evaluation.train_split=false", "training.checkpoint_every=1000")
 
 SUITES = {
-    "LR": Small("flcmc-synthetic-fedpap", FLCMC, ADAM, ("training.rounds=200", "evaluation.every=2", *COMMON), 1.8),
+    "LR": Small("flcmc-synthetic-fedpap", FLCMC, ADAM, ("training.rounds=120", "evaluation.every=2", *COMMON), 1.8),
     "LSTM": Small("flcmc-shipped-fedpap", FLCMC, ADAM, ("training.rounds=60", "evaluation.every=2", *COMMON), 1.8),
     "PCNN": Small(
         "lazy-mil-planted",
@@ -65,7 +65,7 @@ SUITES = {
         "flcmc-shipped-bert",
         FLCMC[:2],
         ADAM,
-        ("training.rounds=10", "evaluation.every=5", "model.frozen_layers=5", "model.adapter=none", *COMMON),
+        ("training.rounds=3", "evaluation.every=3", "model.frozen_layers=5", "model.adapter=none", *COMMON),
         1.3,
         encoder=True,
     ),
