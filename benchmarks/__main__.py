@@ -11,7 +11,8 @@ from tff_re.runtime.quiet import be_quiet
 
 NAMES = (
     *("rounds", "encoder", "memory", "documents", "document_memory", "selection", "runtimes", "sockets", "serving"),
-    *("adapters", "privacy", "robust", "sites", "masks", "peers", "tagging", "extraction", "clients"),
+    *("adapters", "privacy", "robust", "sites", "masks", "peers", "tagging", "extraction", "suites", "schedule"),
+    "clients",
 )
 
 

@@ -27,7 +27,8 @@ PROMISED = re.findall(r"Python :: (3\.\d+)$", SETUP["metadata"]["classifiers"], 
 # Declared for other packages; a comment in setup.cfg says which.
 NOT_IMPORTED = {"setuptools", KERAS, "tensorflow-hub" if STACK == "tff" else "tensorboard"}
 # Imported only when a run asks for them: module -> the package, which an extra declares.
-OPTIONAL = {"mlflow": "mlflow-skinny", "wandb": "wandb", **{name: name for name in onnx_form.PACKAGES}}
+OPTIONAL = {"mlflow": "mlflow-skinny", "distributed": "distributed"}
+OPTIONAL |= {"wandb": "wandb", **{name: name for name in onnx_form.PACKAGES}}
 # Several packages share the name `google`.
 NAMESPACES = {"google.protobuf": "protobuf"}
 # Run by file name, next to the module that it imports.

@@ -122,6 +122,7 @@ def compare(
     resume: bool = False,
     runtime: str = DEFAULT_RUNTIME,
     jobs: int = 1,
+    cluster: str | None = None,
 ) -> list[Path]:
     """Runs a suite, or several recipes, on the same partitions and seeds; the tables and plots that were written.
 
@@ -131,12 +132,13 @@ def compare(
       seeds: in place of the suite's.
       sweep: what is tried for each before, e.g. {"seeds": [100], "algorithm.learning_rate": [1e-4, 1e-3]}.
       jobs: how many runs are under way at once, each in a process of its own; the files are the same.
+      cluster: the address of the scheduler of a Dask cluster that does the runs, e.g. tcp://node1:8786; it is trusted.
 
     Raises:
       UserError, DataError: see `build`; or the folder holds something else.
     """
-    suite = load_suite(what, overrides, seeds, sweep)
-    report = run_suite(suite, out, data=data, trust=trust, resume=resume, runtime=runtime, jobs=jobs)
+    ways: dict[str, Any] = {"resume": resume, "runtime": runtime, "jobs": jobs, "cluster": cluster}
+    report = run_suite(load_suite(what, overrides, seeds, sweep), out, data=data, trust=trust, **ways)
     return [Path(path) for path in report.files]
 
 
@@ -164,21 +166,19 @@ def run_suite(
     runtime: str = DEFAULT_RUNTIME,
     on_start: Callable[[str, int, int], None] = lambda entry, seed, rounds: None,
     on_round: Callable[[RoundReport], None] = lambda report: None,
-    jobs: int = 1,
     **options: Any,
 ) -> Report:
     """Runs a suite of `load_suite` into a folder and writes its tables and plots; the errors are `compare`'s.
 
     Args:
       on_start: called before every run with the entry's name, the seed and the number of rounds.
-      jobs: how many runs are under way at once, each in a process of its own; the files are the same.
-      options: `part` and `watcher` of `tff_re.comparison.outcome.compare`.
+      options: `jobs`, `cluster`, `part` and `watcher` of `tff_re.comparison.outcome.compare`.
     """
     where = data_paths(data, trust)
     from tff_re.comparison.report import run_and_report
     from tff_re.runs.experiment import ExperimentBuilder
 
-    options |= {"on_start": on_start, "on_round": on_round, "jobs": jobs, "runtime_name": runtime, "resume": resume}
+    options |= {"on_start": on_start, "on_round": on_round, "runtime_name": runtime, "resume": resume}
     return run_and_report(suite, Path(out), builder=ExperimentBuilder(where), **options)
 
 

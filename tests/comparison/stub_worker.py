@@ -16,24 +16,34 @@ from tff_re.errors import Diverged
 ERRORS = {"diverges": Diverged("no client had a finite update"), "full": OSError(28, "No space left on device", "f")}
 
 
+class Report(str):
+    """A report of a round."""
+
+    @property
+    def round(self):
+        return 1 if self.endswith("first") else 2
+
+
 def serve(link, set_up):
     while (order := link.next_message()) is not None:
-        link.send(*answer(link, order.folder))
+        link.send(*answer(link, order.folder, order.again))
 
 
-def answer(link, folder):
+def answer(link, folder, again):
     what = folder.name.partition("-")[0]
+    if what.startswith("once"):  # the first time only
+        what = "ends" if again else what.removeprefix("once")
     folder.with_name(f"{folder.name}.pid").write_text(str(os.getpid()), "utf-8")
     for report in ("first", "second"):
-        link.send("round", f"{folder.name}, {report}")
+        link.send("round", Report(f"{folder.name}, {report}"))
     if what in ERRORS:
         return "failed", ERRORS[what]
     if what == "says":
         print("one line\nanother", file=sys.stderr)
     if what == "stuck":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if what in ("sleeps", "stuck"):
-        time.sleep(60)
+    if what in ("sleeps", "stuck", "naps"):
+        time.sleep(0.5 if what == "naps" else 60)
     if what == "exits":
         os._exit(3)
     return "ended", f"{folder.name} in {os.getpid()}"

@@ -34,6 +34,19 @@ def test_the_first_run_is_the_pilot_and_each_entry_has_its_own(tmp_path):
             estimate.round()
 
 
+def test_the_time_of_a_cluster_is_said_once_its_workers_are_known(tmp_path):
+    now = [0.0]
+    estimate = Estimate(suite(), tmp_path, lambda: now[0], jobs=None)
+    assert estimate.before() == "cost: 4 runs (2 entries on 2 seeds); no estimate until the workers are known"
+    estimate.begin(0, "fast", 1)
+    now[0] = 10.0
+    estimate.round(0)
+    estimate.end(0)
+    assert estimate.left() is None
+    estimate.jobs = 3
+    assert estimate.left() == "left: 3 runs, about 10 s, estimated from the runs so far"
+
+
 def test_runs_that_are_finished_are_not_ahead_and_are_timed(tmp_path):
     folder = run_folder(tmp_path, "fast", 0)
     folder.mkdir(parents=True)

@@ -70,6 +70,11 @@ def _part(context, parameter, text):
 @click.option(
     "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Number of runs at once, a process each."
 )
+@click.option(
+    "--cluster",
+    metavar="ADDRESS",
+    help="Do the runs on a Dask cluster, which you trust, by its scheduler's address, e.g. tcp://node1:8786.",
+)
 @click.option("--part", callback=_part, metavar="I/N", help="Run only part I of N, e.g. 2/4, and write no tables.")
 @options.overrides
 @options.data
@@ -85,12 +90,15 @@ def compare(recipes, suite, seeds, sweep, tuning_seeds, overrides, out, **where)
         raise UserError("give recipes to compare, or --suite NAME (one of them)")
     if (sweep is None) != (tuning_seeds is None):
         raise UserError("--sweep and --tuning-seeds belong together; give both, or none")
+    for name, used in (("jobs", where["jobs"] > 1), ("part", where["part"] is not None)):
+        if where["cluster"] is not None and used:
+            raise UserError(f"--cluster and --{name} exclude each other; leave one of them out")
     sweep = sweep and {"seeds": list(tuning_seeds), **sweep}
     loaded = api.load_suite(suite or recipes, overrides, seeds, sweep)
     run_and_show(loaded, out or Path("runs") / (Path(suite).stem if suite else "comparison"), **where)
 
 
-def run_and_show(suite, out: Path, *, jobs: int = 1, **where) -> None:
+def run_and_show(suite, out: Path, *, jobs: int = 1, cluster: str | None = None, **where) -> None:
     """Run a suite into a folder and print its tables.
 
     `where` are further arguments of `api.run_suite`.
@@ -98,10 +106,10 @@ def run_and_show(suite, out: Path, *, jobs: int = 1, **where) -> None:
     from tff_re import api
     from tff_re.comparison.estimate import Estimate
 
-    estimate = Estimate(suite, out, jobs=jobs)
+    estimate = Estimate(suite, out, jobs=None if cluster else jobs)
     say(estimate.before())
-    with _progress(suite, estimate, jobs) as callbacks:
-        report = api.run_suite(suite, out, jobs=jobs, **callbacks, **where)
+    with _progress(suite, estimate, at_once=jobs > 1 or cluster is not None) as callbacks:
+        report = api.run_suite(suite, out, jobs=jobs, cluster=cluster, **callbacks, **where)
     for table in report.tables:
         console.print(table)
     for line in report.text:
@@ -112,13 +120,13 @@ def run_and_show(suite, out: Path, *, jobs: int = 1, **where) -> None:
 
 
 @contextlib.contextmanager
-def _progress(suite, estimate, jobs):
+def _progress(suite, estimate, at_once):
     """Return the callbacks of a comparison for `api.run_suite`.
 
     They show its configuration once, the progress of every run, and the number of runs left.
     """
     total = len(suite.entries) * len(suite.seeds) + (0 if suite.tuning is None else suite.tuning.runs)
-    if jobs > 1:
+    if at_once:
         from tff_re.cli.parallel_progress import ParallelProgress
 
         with ParallelProgress(suite, estimate, total) as watcher:

@@ -63,6 +63,10 @@ class ParallelProgress(Watcher):
             self._bars.update(self._all, total=self._total)
         self._lines.plan(runs)
 
+    def at_once(self, number: int) -> None:
+        """See `Watcher`."""
+        self._estimate.jobs = number
+
     def begin(self, number: int) -> None:
         """See `Watcher`."""
         run = self._runs[number]

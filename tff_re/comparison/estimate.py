@@ -22,14 +22,14 @@ class Estimate:
     A run that is not timed yet is taken to last as long as the timed ones of its entry, or as all timed ones.
     """
 
-    def __init__(self, suite: Suite, out: Path, clock: Callable[[], float] = time.monotonic, jobs: int = 1):
+    def __init__(self, suite: Suite, out: Path, clock: Callable[[], float] = time.monotonic, jobs: int | None = 1):
         """Args:
         suite: to run.
         out: its folder; the runs in it that are finished are not counted, and are timed.
         clock: gives seconds.
-        jobs: how many runs are under way at once.
+        jobs: how many runs are under way at once; None: not known yet.
         """
-        self._jobs = jobs
+        self.jobs = jobs
         self._clock, self._seconds = clock, {}
         self._runs = [(entry.name, seed) for seed in suite.seeds for entry in suite.entries]
         self._sweep = 0 if suite.tuning is None else suite.tuning.runs
@@ -53,6 +53,8 @@ class Estimate:
         finished = runs - len(self._left) - self._sweep_left
         done = f"; {finished} finished" if finished else ""
         ahead = self._time_left() or "no estimate until the first run has finished"
+        if self.jobs is None:
+            ahead = "no estimate until the workers are known"
         if not self._left and not self._sweep_left:
             ahead = "nothing is left to run"
         return f"cost: {runs} runs ({runs_of}){done}; {ahead}"
@@ -103,12 +105,12 @@ class Estimate:
         return f"left: {count} run{'s' if count != 1 else ''}, {known}" if known and count else None
 
     def _time_left(self) -> str | None:
-        """None where nothing was timed."""
-        if not self._seconds:
+        """None where nothing was timed, or nobody knows yet how many runs are under way at once."""
+        if not self._seconds or self.jobs is None:
             return None
         every = statistics.fmean(seconds for timed in self._seconds.values() for seconds in timed)
         left = sum(statistics.fmean(self._seconds.get(name, [every])) for name in self._left)
-        at_once = max(1, min(self._jobs, len(self._left) + self._sweep_left))
+        at_once = max(1, min(self.jobs, len(self._left) + self._sweep_left))
         return f"about {in_words((left + every * self._sweep_left) / at_once)}, estimated from the runs so far"
 
 

@@ -36,7 +36,10 @@ from tff_re.runtime import DEFAULT_RUNTIME, open_runtime, require_runtime
 from tff_re.tasks.measured_units import MeasuredUnits
 
 if TYPE_CHECKING:
-    from tff_re.comparison.parallel import Workers
+    from tff_re.comparison.pool import Pool
+
+LOST_PROCESS = 30.0
+"""Seconds until a process that lost its cluster has ended and left its run's folder."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,7 @@ def compare(
     on_start: Callable[[str, int, int], None] = lambda entry, seed, rounds: None,
     on_round: Callable[[RoundReport], None] = lambda report: None,
     jobs: int = 1,
+    cluster: str | None = None,
     part: Part | None = None,
     watcher: Watcher | None = None,
 ) -> dict[str, dict[int, Outcome]]:
@@ -144,8 +148,9 @@ def compare(
         order, as if one run came after the other.
       on_round: called after every round of that run.
       jobs: how many runs are under way at once, each in a process of its own.
+      cluster: the address of a Dask cluster's scheduler, whose workers do the runs; None: this machine does them.
       part: the runs to do; None: all.
-      watcher: with several jobs, is told of all runs as they happen, in place of `on_start` and `on_round`.
+      watcher: with several jobs or a cluster, is told of all runs as they happen, in place of the two callbacks.
 
     Raises:
       UserError: `out` holds other runs, or these without `resume`.
@@ -159,11 +164,10 @@ def compare(
     setting = {"runtime_name": runtime_name, "clients": clients, "resume": resume}
     setting["check"] = dataclasses.replace(suite, entries=(), tuning=None) if same_task else None
     runs = RunsHere(builder, on_start=on_start, on_round=on_round, **setting)
-    if jobs > 1:
-        from tff_re.comparison.parallel import Workers
-
+    if jobs > 1 or cluster is not None:
         number = max(len(suite.entries) * len(suite.seeds), 0 if suite.tuning is None else suite.tuning.runs)
-        runs = Workers(runs, min(jobs, number), builder.data_paths, watcher or InOrder(on_start, on_round), **setting)
+        ways = builder.data_paths, watcher or InOrder(on_start, on_round)
+        runs = _at_once(runs, min(jobs, number), cluster, ways, setting)
     with contextlib.closing(runs):
         if not resume and same_task:
             first = suite.entries[0].recipe_for(suite.seeds[0])
@@ -178,7 +182,20 @@ def compare(
             return _run_all(suite, out, runs, part)
 
 
-def _run_all(suite: Suite, out: Path, runs: RunsHere | Workers, part: Part | None) -> dict[str, dict[int, Outcome]]:
+def _at_once(runs: RunsHere, jobs: int, cluster: str | None, ways: tuple, setting: dict[str, Any]) -> Pool:
+    """What does several runs at once: processes here, or those of a cluster."""
+    if cluster is not None and jobs > 1:
+        raise UserError("jobs and cluster exclude each other; leave one of them out")
+    if cluster is None:
+        from tff_re.comparison.parallel import Workers
+
+        return Workers(runs, jobs, *ways, **setting)
+    from tff_re.comparison.cluster import Cluster
+
+    return Cluster(runs, cluster, *ways, **setting)
+
+
+def _run_all(suite: Suite, out: Path, runs: RunsHere | Pool, part: Part | None) -> dict[str, dict[int, Outcome]]:
     """The sweep, then the runs of the tables."""
     pairs = _pairs(suite, out, part)
     names = {entry.name for _, entry in pairs}
@@ -221,7 +238,7 @@ def _pairs(suite: Suite, out: Path, part: Part | None) -> list[tuple[int, Entry]
     return [(seed, entry) for seed, entry in pairs if entry.name in names]
 
 
-def _tune(suite: Suite, sweep: Sweep, out: Path, runs: RunsHere | Workers) -> dict[str, Tuned]:
+def _tune(suite: Suite, sweep: Sweep, out: Path, runs: RunsHere | Pool) -> dict[str, Tuned]:
     """The best setting of each entry of a sweep."""
     entries = {entry.name: entry for entry in suite.entries}
 
@@ -299,18 +316,25 @@ class RunsHere:
             require_metrics_of(self._check, names, f"{run.recipe.name}, seed {run.recipe.seed}")
         return outcome
 
-    def trained(self, run: PlannedRun) -> Outcome | None:
-        """Trains a run, or continues it, and returns its outcome, or None if it is of a sweep and diverged."""
+    def trained(self, run: PlannedRun, *, again: bool = False) -> Outcome | None:
+        """Trains a run, or continues it, and returns its outcome, or None if it is of a sweep and diverged.
+
+        `again`: whether a process began it that was lost, and may still be about to end.
+        """
         recipe, folder = run.recipe, RunFolder(run.folder)
+        if again:
+            folder.wait_until_free(LOST_PROCESS)
 
         def check(experiment: Experiment) -> None:
             if self._check is not None and not run.in_sweep:
                 require_metrics_of(self._check, metric_names(experiment), experiment.recipe.name)
 
-        again = {"resume": self._resume and folder.recipe.exists(), "details": False, "units": not run.in_sweep}
+        resume = (self._resume or again) and folder.recipe.exists()
+        how = {"resume": resume, "details": False, "units": not run.in_sweep}
         ways = {"builder": self._builder, "runtime": self._runtime, "on_start": check, "on_round": self._on_round}
+        self._runtime.between_runs()
         try:
-            train_run(recipe, folder.path, **ways, **again)
+            train_run(recipe, folder.path, **ways, **how)
         except Diverged as error:
             if not run.in_sweep:
                 raise

@@ -14,27 +14,27 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tff_re.comparison.planning import PlannedRun, Watcher, has_diverged, shares
-from tff_re.comparison.worker import GRACE, Naming, Order, SetUp
+from tff_re.comparison.planning import Watcher
+from tff_re.comparison.pool import Event, Pool
+from tff_re.comparison.worker import GRACE, SetUp
 from tff_re.errors import UserError
-from tff_re.recipes.reading import Recipe
 from tff_re.runtime.base import usable_cores
 from tff_re.tasks.data_paths import DataPaths
 
 if TYPE_CHECKING:  # it imports TensorFlow
-    from tff_re.comparison.outcome import Outcome, RunsHere
+    from tff_re.comparison.outcome import RunsHere
     from tff_re.comparison.suite import Suite
 
 _PROGRAM = "from tff_re.comparison.worker import main; main()"
 
 
-class Workers:
-    """Does the runs of a comparison in several processes.
+class Workers(Pool):
+    """Does the runs of a comparison in several processes of this machine.
 
     The processes end with `close`, and by themselves when this process ends in whatever way.
     """
@@ -58,12 +58,12 @@ class Workers:
         watcher: is told of all runs.
         runtime_name, clients, resume, check: see `RunsHere`.
         """
-        self._here, self._jobs, self._watcher = here, jobs, watcher
+        super().__init__(here, watcher)
+        self._jobs = jobs
         cores = max(1, usable_cores() // jobs)
         self._set_up = SetUp(data_paths, runtime_name, clients, resume, check, cores)
-        self._workers: list[_Worker] = []
-        self._outcomes: dict[Path, Outcome | None] = {}
-        self._log_path, self._planned, self._said = Path(os.devnull), 0, set()
+        self._workers: list[WorkerProcess] = []
+        self._ready: deque[WorkerProcess] = deque()
 
     def close(self) -> None:
         """Ends the processes, and runs that are under way."""
@@ -78,96 +78,27 @@ class Workers:
                 worker.kill()
             self._workers.clear()
 
-    def metric_names(self, recipe: Recipe) -> set[str]:
-        """The metrics that a run of the recipe will have, from the first worker, which keeps the data."""
-        worker = self._started(self._jobs)[0]  # the others import TensorFlow meanwhile
-        worker.send(Naming(recipe.to_toml(), recipe.source), f"{recipe.name}, seed {recipe.seed}")
-        while worker.busy_with is not None:
-            kind, value = worker.receive()
-            self._say_or_raise(kind, value)
-            if kind == "ended":
-                worker.busy_with = None
-        return value
+    def _first_workers(self):
+        return self._started(self._jobs)  # the others import TensorFlow while the first one reads
 
-    @contextlib.contextmanager
-    def opened(self, log_path: Path) -> Iterator[None]:
-        """Each worker opens a runtime of its own at its first run.
-
-        They append to the same log.
-        """
-        self._log_path = log_path
-        yield
-
-    def ahead(self, runs: Sequence[PlannedRun]) -> None:
-        """Does these runs, and keeps their outcomes for `outcome`."""
-        self._watcher.plan(runs)
-        todo = {}
-        for number, run in enumerate(runs, self._planned):
-            if has_diverged(run):
-                self._outcomes[run.folder] = None
-                self._watcher.end(number)
-            elif (outcome := self._here.finished(run)) is not None:
-                self._outcomes[run.folder] = outcome
-                self._watcher.begin(number)
-                self._watcher.end(number)
-            else:
-                todo[number] = run
-        self._planned += len(runs)
-        if todo:
-            self._do(todo)
-
-    def outcome(self, run: PlannedRun) -> Outcome | None:
-        """The outcome of a run that `ahead` did, or None if it is of a sweep and diverged."""
-        return self._outcomes.pop(run.folder)
-
-    def _do(self, todo: dict[int, PlannedRun]) -> None:
-        """Does the runs: each worker its share, then what is left of the others'."""
-        numbers, workers = list(todo), self._started(min(self._jobs, len(todo)))
-        queues = [deque(numbers[index] for index in part) for part in shares(list(todo.values()), len(workers))]
-
-        def hand_out(worker: _Worker) -> None:
-            queue, longest = queues[workers.index(worker)], max(queues, key=len)
-            if not longest:
-                worker.busy_with = worker.number = None
-                return
-            # From another's share the last one, which shares least with what that worker does now.
-            number = worker.number = queue.popleft() if queue else longest.pop()
-            run = todo[number]
-            order = Order(run.recipe.to_toml(), run.recipe.source, run.folder, run.in_sweep, self._log_path)
-            worker.send(order, f"{run.title}, seed {run.recipe.seed}")
-            self._watcher.begin(number)
-
-        for worker in workers:
-            hand_out(worker)
-        while busy := [worker for worker in workers if worker.busy_with is not None]:
-            ready = wait([worker.connection for worker in busy])
-            for worker in (worker for worker in busy if worker.connection in ready):
-                kind, value = worker.receive()
-                self._say_or_raise(kind, value)
-                if kind == "round":
-                    self._watcher.round(worker.number, value)
-                elif kind == "ended":
-                    self._outcomes[todo[worker.number].folder] = value
-                    self._watcher.end(worker.number)
-                    hand_out(worker)
-
-    def _say_or_raise(self, kind: str, value: Any) -> None:
-        """Prints a line of a worker's, each text once, or raises the error that ended its run."""
-        if kind == "failed":
-            raise value
-        if kind == "said" and value not in self._said:
-            self._said.add(value)
-            with contextlib.suppress(OSError):
-                print(value, file=sys.stderr)
-
-    def _started(self, number: int) -> list[_Worker]:
-        """The first workers, started if need be."""
+    def _started(self, number):
+        number = min(self._jobs, number)
         while len(self._workers) < number:
-            self._workers.append(_Worker(self._set_up))
+            self._workers.append(WorkerProcess(self._set_up))
         return self._workers[:number]
 
+    def _next_event(self):
+        if not self._ready:
+            busy = {worker.connection: worker for worker in self._workers if worker.busy_with is not None}
+            self._ready.extend(busy[connection] for connection in wait(list(busy)))
+        worker = self._ready.popleft()
+        try:
+            return Event(worker, *worker.receive())
+        except (EOFError, OSError):
+            raise UserError(worker.lost()) from None
 
-class _Worker:
+
+class WorkerProcess:
     """A process that does one run at a time.
 
     Attributes:
@@ -176,18 +107,28 @@ class _Worker:
       number: of its run.
     """
 
-    def __init__(self, set_up: SetUp):
+    def __init__(self, set_up: SetUp | bytes, folder: Path | None = None, environment: Mapping[str, str] | None = None):
+        """Args:
+        set_up: its first message, or the bytes of one.
+        folder: that it works in; None: this process's.
+        environment: its environment variables; None: this process's.
+        """
         ours, theirs = socket.socketpair()
         # The terminal's Ctrl-C reaches all processes of a command; this one decides when the workers end.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        variables = os.environ if environment is None else environment
         try:
             with theirs:
                 self._process = subprocess.Popen(
                     [sys.executable, "-P", "-c", _PROGRAM, str(theirs.fileno())],
                     stdin=subprocess.DEVNULL,
                     pass_fds=[theirs.fileno()],
-                    env={**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
+                    cwd=folder,
+                    env={**variables, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
                 )
+        except BaseException:
+            ours.close()
+            raise
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self.connection = Connection(ours.detach())
@@ -196,23 +137,25 @@ class _Worker:
         self.send(set_up, None)
 
     def send(self, message: Any, what: str | None) -> None:
-        """Gives it something to do, `what` in words."""
-        self.busy_with = what
-        try:
-            self.connection.send(message)
-        except OSError:
-            raise self._lost() from None
+        """Gives it something to do, `what` in words.
 
-    def receive(self) -> tuple[str, Any]:
-        """Its next message: `round`, `ended`, `failed` or `said`, and a value.
+        The message may be bytes, which are sent as they are.
 
         Raises:
           UserError: it has ended.
         """
+        self.busy_with = what
         try:
-            return self.connection.recv()
-        except (EOFError, OSError):
-            raise self._lost() from None
+            (self.connection.send_bytes if isinstance(message, bytes) else self.connection.send)(message)
+        except OSError:
+            raise UserError(self.lost()) from None
+
+    def receive(self) -> tuple[str, Any]:
+        """Its next message: `round`, `ended`, `failed` or `said`, and a value.
+
+        Raises EOFError or OSError if it has ended.
+        """
+        return self.connection.recv(), self.connection.recv()
 
     def ask_to_end(self) -> None:
         """Ends it when it waits, and interrupts its run otherwise."""
@@ -230,8 +173,17 @@ class _Worker:
         self._process.kill()
         self._process.wait()
 
-    def _lost(self) -> UserError:
+    def lost(self) -> str:
         """The line for a worker that ended by itself or was killed."""
+        what = "a worker" if self.busy_with is None else f"{self.busy_with}: its process"
+        advice = " (lower --jobs)"
+        return f"{what} {self.how_it_ended(advice)}; finished runs are kept, continue with --resume"
+
+    def how_it_ended(self, advice: str = "") -> str:
+        """Returns its number and how it ended.
+
+        `advice`: against a lack of memory.
+        """
         self.wait(time.monotonic() + GRACE)
         code = self._process.poll()
         if code is None:
@@ -241,6 +193,5 @@ class _Worker:
         else:
             how = f"was killed by {signal.Signals(-code).name}"
             if -code == signal.SIGKILL:
-                how += ", often for lack of memory (lower --jobs)"
-        what = "a worker" if self.busy_with is None else f"{self.busy_with}: its process"
-        return UserError(f"{what} {self._process.pid} {how}; finished runs are kept, continue with --resume")
+                how += f", often for lack of memory{advice}"
+        return f"{self._process.pid} {how}"

@@ -115,6 +115,9 @@ class Watcher:
         A sweep's runs are planned before those of the tables.
         """
 
+    def at_once(self, number: int) -> None:
+        """This number of workers can do runs, on a cluster whose workers come and go."""
+
     def begin(self, number: int) -> None:
         """A run begins."""
 

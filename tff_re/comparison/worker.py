@@ -80,12 +80,13 @@ class Naming:
 class Order(Naming):
     """Asks for a run, see `PlannedRun`.
 
-    `log_path`: of the worker's runtime.
+    `log_path`: of the worker's runtime. `again`: whether another worker began the run and was lost.
     """
 
     folder: Path
     in_sweep: bool
     log_path: Path
+    again: bool = False
 
 
 def main() -> None:
@@ -133,7 +134,8 @@ def _serve(link: _Link, set_up: SetUp) -> None:
 def _answer(runs, message: Naming) -> Any:
     if not isinstance(message, Order):
         return runs.metric_names(message.recipe)
-    return runs.trained(PlannedRun("", message.recipe, message.folder, in_sweep=message.in_sweep))
+    run = PlannedRun("", message.recipe, message.folder, in_sweep=message.in_sweep)
+    return runs.trained(run, again=message.again)
 
 
 def _sendable(error: Exception) -> Exception:
@@ -169,7 +171,8 @@ class _Link:
         """Sends a report, or ends this process if nobody is there to read it."""
         try:
             with self._sending:
-                self._connection.send((kind, value))
+                self._connection.send(kind)  # apart, for those who pass the value on without reading it
+                self._connection.send(value)
         except OSError:
             raise SystemExit(128 + signal.SIGTERM) from None
 

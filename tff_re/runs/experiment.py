@@ -37,6 +37,9 @@ from tff_re.tasks.sizes import require_room_for_model, require_room_in_message
 
 F = TypeVar("F", bound=Feature)
 
+MOST_OUTPUTS = 2e9
+"""Bytes of the outputs of several models' frozen layers that are held at once; those of the model in use always are."""
+
 
 @dataclass(frozen=True, repr=False)
 class Experiment:
@@ -115,6 +118,7 @@ class ExperimentBuilder:
     data_paths: DataPaths = field(default_factory=DataPaths)
     _prepared: dict = field(default_factory=dict)
     _computations: dict = field(default_factory=dict)
+    _outputs: dict[tuple, int] = field(default_factory=dict)  # key of `_prepared` -> bytes, the last one is in use
 
     def build(self, recipe: Recipe, *, trains: bool = True) -> Experiment:
         """An Experiment of a resolved recipe.
@@ -196,7 +200,10 @@ class ExperimentBuilder:
         """Prepared data as the clients' model takes them: after its frozen layers, and changed by the features."""
         base = (recipe.task, recipe.partition, recipe.seed, recipe.model)
         if base not in self._prepared:
+            self._forget_outputs()
             self._prepared[base] = named(recipe, prepared.precomputed, recipe.model, recipe.seed)
+            self._outputs[base] = _output_bytes(prepared, self._prepared[base])
+        self._outputs[base] = self._outputs.pop(base)
         changes = tuple((type(feature), key) for feature in features if (key := feature.data_key) is not None)
         key = (*base, changes)
         if key not in self._prepared:
@@ -206,15 +213,36 @@ class ExperimentBuilder:
             self._prepared[key] = changed
         return self._prepared[key]
 
+    def _forget_outputs(self) -> None:
+        """Forgets the outputs of other models' frozen layers beyond `MOST_OUTPUTS`, the least recently used first."""
+        total = sum(self._outputs.values())
+        for base, size in list(self._outputs.items()):
+            if total <= MOST_OUTPUTS:
+                break
+            for key in [key for key in self._prepared if key[: len(base)] == base]:
+                del self._prepared[key]
+            del self._outputs[base]
+            total -= size
+
     def prepare(self, recipe: Recipe) -> Prepared:
         """The task's data for the recipe's seed."""
         key = (recipe.task, recipe.partition, recipe.seed)
         if key not in self._prepared:
             self._prepared.clear()  # one seed at a time is in use, and the data may be large
+            self._outputs.clear()
             arguments = recipe.task.options, recipe.partition.options, recipe.seed, self.data_paths
             prepared = named(recipe, tasks.TASKS[recipe.task.name].prepare, *arguments)
             self._prepared[key] = with_duplicate_notes(prepared)
         return self._prepared[key]
+
+
+def _output_bytes(plain: Prepared, prepared: Prepared) -> int:
+    """Returns the bytes of prepared data if they have outputs of frozen layers, else 0."""
+    if prepared is plain:
+        return 0
+    server = prepared.examples.server
+    parts = [part for client in prepared.examples.clients for part in (client.train, client.test)]
+    return sum(array.nbytes for part in [*parts, *([] if server is None else [server])] for array in part.values())
 
 
 def require_messages(experiment: Experiment, runtime: str) -> None:

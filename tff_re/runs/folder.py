@@ -203,6 +203,14 @@ class RunFolder:
             finally:
                 lock.release()
 
+    def wait_until_free(self, seconds: float) -> None:
+        """Waits until no process uses the run that the folder holds, at most this long."""
+        from filelock import FileLock, Timeout
+
+        if self.recipe.exists():
+            with permissions(), contextlib.suppress(Timeout), FileLock(self.lock, timeout=seconds, mode=0o600):
+                pass
+
     def require_run(self) -> None:
         """Raises UserError unless the folder holds a run."""
         if not self.path.exists():

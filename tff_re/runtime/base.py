@@ -143,6 +143,9 @@ class Runtime(abc.ABC):
         It matters to runtimes whose clients keep their state elsewhere.
         """
 
+    def between_runs(self) -> None:  # noqa: B027
+        """Free memory that further runs may not need, and that is made again if they do."""
+
     def participation(self, usual: Callable[..., Any]) -> Callable[..., Any]:
         """Return what makes a run's `Participation`.
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import contextlib
+import ctypes
+import gc
 import threading
 from dataclasses import dataclass
 
@@ -114,6 +116,25 @@ class InProcessContext(tff.framework.SyncContext):
             thread.join(10.0)
             with self._lock:
                 self._running.discard(cancelled)
+
+    def free_copies(self, most_nodes: int) -> None:
+        """Free the imported graphs of the plans that were not used for longest, until at most this many nodes are left.
+
+        The plans stay, and import their graphs again when they are called.
+        """
+        with self._lock:
+            held = {plan: plan.held_nodes for plan in self._plans.values()}
+            total, freed = sum(held.values()), False
+            for plan, nodes in held.items():
+                if total <= most_nodes:
+                    break
+                plan.close()
+                total -= nodes
+                freed = freed or nodes > 0
+        if freed:
+            gc.collect()  # graphs are reference cycles
+            with contextlib.suppress(OSError, AttributeError):  # of glibc
+                ctypes.CDLL(None).malloc_trim(0)  # or the freed memory would stay this process's
 
     def close(self) -> None:
         """Cancel the running computation and free everything."""

@@ -83,6 +83,7 @@ class Leaf:
         self._graph_def = tf.compat.v1.GraphDef()
         self._proto.graph_def.Unpack(self._graph_def)
         self._exclusive = _keeps_state(self._graph_def)
+        self._nodes = sum(1 for _ in _nodes_of(self._graph_def))
         self._lock = threading.Lock()
         self._idle: list[_Copy] = []
         self.copies = 0
@@ -116,6 +117,11 @@ class Leaf:
                 self._idle.append(_Copy(self._proto, self._graph_def))
                 self.copies += 1
             return self._idle.pop() if self._exclusive else self._idle[0]
+
+    @property
+    def held_nodes(self) -> int:
+        """The number of graph nodes in the copies that are not in use."""
+        return self._nodes * len(self._idle)
 
     def close(self) -> None:
         """Free the copies that are not in use."""

@@ -8,6 +8,9 @@ from importlib import metadata
 
 from tff_re.runtime.base import THREADS_AN_OPERATION, Runtime, cores_to_use, threads_an_operation, usable_cores
 
+MOST_NODES = 60_000
+"""Graph nodes that are held between runs: about 1 GB, the graphs of two to four algorithms with an encoder."""
+
 
 class InProcessRuntime(Runtime):
     """TFF's default execution context computes in this process while this is open.
@@ -60,6 +63,10 @@ class InProcessRuntime(Runtime):
         with contextlib.suppress(RuntimeError):  # it has computed
             threads = threads_an_operation(self._clients or 1, self._threads())
             tf.config.threading.set_intra_op_parallelism_threads(threads)
+
+    def between_runs(self) -> None:
+        """See `Runtime`: the graphs of computations that were not used for longest."""
+        self.context.free_copies(MOST_NODES)
 
     def _open(self):
         self.share_cores()

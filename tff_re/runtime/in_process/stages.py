@@ -132,8 +132,16 @@ class Plan:
         packed = tff.structure.pack_sequence_as(self.form.result_type, parts)
         return tff.types.type_to_py_container(packed, result_type)
 
+    @property
+    def held_nodes(self) -> int:
+        """The number of graph nodes in the leaves' copies."""
+        return sum(leaf.held_nodes for leaf in self.expressions.leaves.values())
+
     def close(self) -> None:
-        """Free the leaves."""
+        """Free the leaves' copies.
+
+        A later call imports them again.
+        """
         for leaf in self.expressions.leaves.values():
             leaf.close()
 
