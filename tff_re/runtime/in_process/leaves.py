@@ -237,7 +237,9 @@ def _call_in_graph(function, arguments: list[tf.Tensor]) -> list[tf.Tensor]:
     )
     for result, tensor in zip(results, function.outputs, strict=True):
         result.set_shape(tensor.shape)
-    return results
+    # TensorFlow puts the function's body in the place of the call. What waits for the call would then wait for nothing,
+    # because the function declares no effects; what waits for an identity of its result waits for that.
+    return [tf.identity(result) for result in results]
 
 
 def _specs(graph_def, names: list[str]) -> dict[str, tf.TensorSpec]:
