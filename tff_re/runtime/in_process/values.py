@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typing
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -103,8 +103,17 @@ class Values:
         return value if isinstance(value, tf.Tensor) else tf.convert_to_tensor(value, tf.as_dtype(dtype))
 
 
+_ARRAYS = typing.get_args(tff.array.Array)
+"""Types of arrays and scalars."""
+
+
 def _members(value, type_spec: tff.StructType) -> list:
-    members = list(tff.structure.from_container(value))
+    if isinstance(value, Mapping):
+        members = list(value.values())
+    elif isinstance(value, (list, tuple)):
+        members = list(value)
+    else:
+        members = list(tff.structure.from_container(value))
     if len(members) != len(type_spec):
         raise TypeError(f"a value of {len(members)} elements cannot be of type {type_spec}")
     return members
@@ -126,7 +135,7 @@ def _checked(value, type_spec: tff.TensorType):
         if not all(tff.array.is_compatible_dtype(member, dtype) for member in tree.flatten(value)):
             raise TypeError(f"a {type(value).__name__} of other members cannot be of type {type_spec}")
         value = np.asarray(value, dtype)
-    elif not isinstance(value, typing.get_args(tff.array.Array)):
+    elif not isinstance(value, _ARRAYS):
         raise TypeError(f"a {type(value).__name__} cannot be of type {type_spec}")
     if not tff.array.is_compatible_shape(value, type_spec.shape) or not tff.array.is_compatible_dtype(value, dtype):
         shape = getattr(value, "shape", ())
