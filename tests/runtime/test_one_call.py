@@ -126,9 +126,10 @@ def one_call_of(computation):
 
 
 def test_the_rule(monkeypatch):
-    given = one_call_of(two_stages)  # a client gives weights, rows, known, and their difference, and adds two of them
-    bytes_a_client = (8 + 4 + 4 + 8) + (8 + 8 + 4)
-    monkeypatch.setattr(one_call, "MAX_BYTES", 10 * bytes_a_client)
+    given = one_call_of(two_stages)
+    results, summed = (8 + 4 + 4) + 8, 8 + 8 + 4
+    assert results + summed <= given._bytes <= 3 * (results + summed)  # some values are stored under two names
+    monkeypatch.setattr(one_call, "MAX_BYTES", 10 * given._bytes)
     assert given.fits(0) and given.fits(10) and not given.fits(11)
     monkeypatch.undo()
     same, total = (tff.tensorflow.computation(lambda x: x, kind) for kind in (VECTOR, np.int32))
@@ -151,7 +152,8 @@ def test_arguments_that_are_too_large_go_through_the_stages(monkeypatch, calls):
     clients = some_clients(4)
     expected = two_stages(clients, 0.5)
     assert len(calls) == 1
-    monkeypatch.setattr(one_call, "MAX_BYTES", 4 * 44)  # as much as they give
+    monkeypatch.setattr(one_call, "MAX_BYTES", 4 * one_call_of(two_stages)._bytes)
+    assert sum(c["x"].nbytes + c["y"].nbytes for c in clients) > one_call.MAX_BYTES
     assert_equal(two_stages(clients, 0.5), expected)
     assert len(calls) > 4
 

@@ -170,9 +170,9 @@ class Copy:
         named, arguments = self._arguments(argument)
         computed: list[tf.Tensor] = []
         if self._main is not None:
-            begun = [] if self._initialize is None else _call_in_graph(self._initialize, [])
+            begun = [] if self._initialize is None else call_in_graph(self._initialize, [])
             with tf.control_dependencies(begun):
-                computed = _call_in_graph(self._main, arguments)
+                computed = call_in_graph(self._main, arguments)
             named.update(zip(self._computed, computed, strict=True))
         return self._value(named), computed
 
@@ -227,7 +227,7 @@ def run_function(function, arguments: list[tf.Tensor], manager) -> list[tf.Tenso
     )
 
 
-def _call_in_graph(function, arguments: list[tf.Tensor]) -> list[tf.Tensor]:
+def call_in_graph(function, arguments: list[tf.Tensor]) -> list[tf.Tensor]:
     """Add a call of such a function to a graph, as `run_function` calls it."""
     results = tf.raw_ops.StatefulPartitionedCall(
         args=[*arguments, *function.captured_inputs],

@@ -361,8 +361,17 @@ class _Graph:
             pairs = zip(lists, tf.nest.flatten(given), strict=True)
             return [tf.raw_ops.TensorListSetItem(input_handle=to, index=index, item=item) for to, item in pairs]
 
-        size = tf.size(indices)
-        return _loop(size, body, [_empty_list(kind, size) for kind in kinds], caller)
+        def lane():
+            caller.after, size = [], tf.size(indices)
+            return _loop(size, body, [_empty_list(kind, size) for kind in kinds], caller)
+
+        # A function that is not merged into the graph runs in threads of its own. Small operations of one graph do not.
+        before, apart = caller.after, {"_noinline": True}
+        function = tf.function(lane, autograph=False, experimental_attributes=apart).get_concrete_function()
+        with tf.control_dependencies(before):
+            lists = leaves.call_in_graph(function, [])
+        caller.after = lists or before
+        return lists
 
     def _added(self, clients: _Clients, stage: Stage, scope: Scope, given: list[list[tf.Tensor]]) -> list[object]:
         """Return the sums of a stage: what clients give is added in their order."""
