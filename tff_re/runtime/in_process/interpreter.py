@@ -24,7 +24,7 @@ from tff_re.runtime.in_process.kept import Kept
 from tff_re.runtime.in_process.leaves import Cancellation
 from tff_re.runtime.in_process.one_call import OneCall
 from tff_re.runtime.in_process.stages import ClientPass, Plan, Stage
-from tff_re.runtime.in_process.values import Values
+from tff_re.runtime.in_process.values import Values, elements
 
 
 @dataclass
@@ -95,7 +95,7 @@ class Execution:
     def _selected(self, step: Step):
         value = self.argument
         for index in step.name:
-            value = tff.structure.from_container(value)[index]
+            value = elements(value)[index]
         return value
 
     def _argument_part(self, client: int | None, step: Step):

@@ -107,13 +107,17 @@ _ARRAYS = typing.get_args(tff.array.Array)
 """Types of arrays and scalars."""
 
 
-def _members(value, type_spec: tff.StructType) -> list:
+def elements(value) -> list:
+    """Return the elements of a caller's container as `tff.structure.from_container` orders them."""
     if isinstance(value, Mapping):
-        members = list(value.values())
-    elif isinstance(value, (list, tuple)):
-        members = list(value)
-    else:
-        members = list(tff.structure.from_container(value))
+        return list(value.values())
+    if isinstance(value, (list, tuple)):
+        return list(value)
+    return list(tff.structure.from_container(value))
+
+
+def _members(value, type_spec: tff.StructType) -> list:
+    members = elements(value)
     if len(members) != len(type_spec):
         raise TypeError(f"a value of {len(members)} elements cannot be of type {type_spec}")
     return members
