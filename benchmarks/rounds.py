@@ -265,7 +265,7 @@ def _in_process(rounds: int, out: Path) -> list[str]:
             for clients, described in ((problem.clients, f"{EXAMPLES} examples"), (nothing, "none")):
                 for contender in contenders.values():
                     contender.set_clients(clients)
-                seconds = [_played(contenders) for _ in range(rounds + 1)][1:]
+                seconds = [_played(contenders) for _ in range(rounds + 2)][2:]  # the second builds the function
                 ways = list(zip(*seconds, strict=True))
                 cells = [spread([1000 * value for value in way], 1) for way in ways]
                 lines.append(f"| {problem.name} | {described} | {' | '.join(cells)} | {ratio(*ways[::-1]):.2f} |")

@@ -38,6 +38,7 @@ in_stages = pytest.mark.parametrize("way", ["stages"], indirect=True)
 @pytest.fixture(params=["one function", "stages"], autouse=True)
 def way(request, monkeypatch):
     """Every test runs with calls as one function, where they may be, and with all calls in stages."""
+    monkeypatch.setattr(one_call, "FIRST_CALL", 1)
     if request.param == "stages":
         monkeypatch.setattr(one_call, "MAX_BYTES", -1)
     return request.param

@@ -31,6 +31,11 @@ def runtime(tmp_path_factory):
         yield opened
 
 
+@pytest.fixture(autouse=True)
+def _from_the_first_call(monkeypatch):
+    monkeypatch.setattr(one_call, "FIRST_CALL", 1)
+
+
 @pytest.fixture
 def calls(monkeypatch):
     """Grows by one for each function that leaves run."""
@@ -156,6 +161,16 @@ def test_arguments_that_are_too_large_go_through_the_stages(monkeypatch, calls):
     assert sum(c["x"].nbytes + c["y"].nbytes for c in clients) > one_call.MAX_BYTES
     assert_equal(two_stages(clients, 0.5), expected)
     assert len(calls) > 4
+
+
+def test_a_single_call_goes_through_the_stages(monkeypatch, calls):
+    monkeypatch.undo()
+    run = leaves.run_function
+    monkeypatch.setattr(leaves, "run_function", lambda *a: calls.append(None) or run(*a))
+    double = tff.tensorflow.computation(lambda x: 2 * x, np.int32)
+    doubled = tff.federated_computation(at_clients(np.int32))(lambda x: tff.federated_map(double, x))
+    for expected in (3, 4, 5):
+        assert doubled([1, 2, 3]) == [2, 4, 6] and len(calls) == expected
 
 
 def test_clients_are_divided_by_their_sizes():
