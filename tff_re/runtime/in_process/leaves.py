@@ -18,7 +18,6 @@ from tensorflow.python.ops import script_ops
 
 from computations import federated as tff
 from tff_re.runtime.errors import ComputationFailed, RuntimeProblem
-from tff_re.runtime.in_process.loops import without_invariants
 
 _numbers = itertools.count()
 
@@ -85,9 +84,8 @@ class Leaf:
 
     def __init__(self, proto):
         self._proto = proto
-        graph_def = tf.compat.v1.GraphDef()
-        self._proto.graph_def.Unpack(graph_def)
-        self._graph_def = without_invariants(graph_def)
+        self._graph_def = tf.compat.v1.GraphDef()
+        self._proto.graph_def.Unpack(self._graph_def)
         self._exclusive = _keeps_state(self._graph_def)
         self._lock = threading.Lock()
         self._idle: list[Copy] = []
