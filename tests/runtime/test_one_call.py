@@ -15,7 +15,7 @@ from tests.computations import toolbox
 from tests.computations.built import NAMES, STATEFUL, begin, clients_of_round, model_of, options_of, play
 from tests.computations.cases import case
 from tff_re.runtime import ComputationFailed, open_runtime
-from tff_re.runtime.in_process import leaves, one_call
+from tff_re.runtime.in_process import client_arrays, leaves, one_call
 from tff_re.runtime.in_process.stages import Plan
 
 THREADS = 3
@@ -174,9 +174,9 @@ def test_a_single_call_goes_through_the_stages(monkeypatch, calls):
 
 
 def test_clients_are_divided_by_their_sizes():
-    lanes = one_call._divided(5, np.array([1.0, 9.0, 4.0, 4.0, 2.0]), 2)
+    lanes = client_arrays.divided(5, np.array([1.0, 9.0, 4.0, 4.0, 2.0]), 2)
     assert [lane.tolist() for lane in lanes] == [[1, 0], [2, 3, 4]]
-    assert [lane.tolist() for lane in one_call._divided(0, np.ones(0), 2)] == [[], []]
+    assert [lane.tolist() for lane in client_arrays.divided(0, np.ones(0), 2)] == [[], []]
 
 
 def test_an_error_names_the_client_and_the_next_call_is_right(monkeypatch):

@@ -15,9 +15,8 @@ ways give the same bits. As many lanes as threads are side by side; each has var
 from __future__ import annotations
 
 import functools
-import heapq
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +26,15 @@ from computations import federated as tff
 from computations.traffic import type_bytes
 from tff_re.runtime.compiled_form import Name, Step
 from tff_re.runtime.in_process import leaves
+from tff_re.runtime.in_process.client_arrays import (
+    divided,
+    packed_arrays,
+    packed_specs,
+    spec_of,
+    structure_of,
+    tensor_types,
+    unpacked,
+)
 from tff_re.runtime.in_process.devices import gpu_names
 from tff_re.runtime.in_process.expressions import CANCELLATION, Scope
 from tff_re.runtime.in_process.leaves import Cancellation, Copy, Leaf
@@ -96,9 +104,9 @@ class OneCall:
             arguments = {}
             for step in _argument_steps(self.plan):
                 if step.per_client:
-                    kinds, of_clients = list(_tensor_types(step.type_signature)), at_clients(step)
+                    kinds, of_clients = list(tensor_types(step.type_signature)), at_clients(step)
                     columns = zip(*of_clients, strict=True) if of_clients else [()] * len(kinds)
-                    arguments[step.name] = list(map(_packed, columns, kinds))
+                    arguments[step.name] = list(map(packed_arrays, columns, kinds))
                 else:
                     arguments[step.name] = at_server(step)
             if _bytes_of_clients(self.plan, arguments) > MAX_BYTES:
@@ -161,71 +169,6 @@ def _bytes_of_clients(plan: Plan, arguments: Mapping[Name, object]) -> int:
     return sum(array.nbytes for parts in packed for arrays in parts for array in arrays)
 
 
-def _tensor_types(kind: tff.Type) -> Iterator[tff.TensorType]:
-    """Yield the types of a structure's tensors, depth first."""
-    if isinstance(kind, tff.FederatedType):
-        yield from _tensor_types(kind.member)
-    elif isinstance(kind, tff.StructType):
-        for member in kind.children():
-            yield from _tensor_types(member)
-    else:
-        yield kind
-
-
-def _structure(kind: tff.Type, tensors: Iterator):
-    """Return a value of a type from its tensors, depth first."""
-    if isinstance(kind, tff.FederatedType):
-        return _structure(kind.member, tensors)
-    if isinstance(kind, tff.StructType):
-        return tuple([_structure(member, tensors) for member in kind.children()])
-    return next(tensors)
-
-
-def _spec(kind: tff.TensorType) -> tf.TensorSpec:
-    return tf.TensorSpec(kind.shape, tf.as_dtype(kind.dtype.type))
-
-
-def _packed(arrays: Sequence[np.ndarray], kind: tff.TensorType) -> tuple[np.ndarray, ...]:
-    """Return the clients' arrays as one, with a row for each client if the shape is fixed.
-
-    Otherwise they are flat, one after the other, followed by where each of them begins and ends, and their shapes.
-    """
-    shape, dtype = tf.TensorShape(kind.shape), tf.as_dtype(kind.dtype.type).as_numpy_dtype
-    if shape.is_fully_defined():
-        return (np.stack(arrays) if arrays else np.zeros([0, *shape], dtype),)
-    flat = np.concatenate([array.reshape(-1) for array in arrays]) if arrays else np.zeros([0], dtype)
-    bounds = np.cumsum([0, *(array.size for array in arrays)], dtype=np.int64)
-    return flat, bounds, np.array([array.shape for array in arrays], np.int32).reshape(len(arrays), shape.rank)
-
-
-def _packed_specs(kind: tff.TensorType) -> list[tf.TensorSpec]:
-    """Return the specs of what `_packed` returns."""
-    spec = _spec(kind)
-    if spec.shape.is_fully_defined():
-        return [tf.TensorSpec([None, *spec.shape], spec.dtype)]
-    bounds, shapes = tf.TensorSpec([None], tf.int64), tf.TensorSpec([None, spec.shape.rank], tf.int32)
-    return [tf.TensorSpec([None], spec.dtype), bounds, shapes]
-
-
-def _unpacked(packed: Sequence[tf.Tensor], client: tf.Tensor, kind: tff.TensorType) -> tf.Tensor:
-    """Return a client's tensor from what `_packed` returned."""
-    if len(packed) == 1:
-        return packed[0][client]
-    flat, bounds, shapes = packed
-    return tf.ensure_shape(tf.reshape(flat[bounds[client] : bounds[client + 1]], shapes[client]), kind.shape)
-
-
-def _divided(num_clients: int, sizes: np.ndarray, num_lanes: int) -> list[np.ndarray]:
-    """Divide clients over lanes: the largest first, each to the lane with the least so far."""
-    lanes = [[] for _ in range(num_lanes)]
-    loads = [(0.0, lane) for lane in range(num_lanes)]
-    for client in np.argsort(-sizes[:num_clients], kind="stable"):
-        load, lane = heapq.heappop(loads)
-        lanes[lane].append(client)
-        heapq.heappush(loads, (load + sizes[client], lane))
-    return [np.array(lane, np.int32) for lane in lanes]
-
-
 # The graph.
 
 
@@ -263,7 +206,7 @@ class _Clients:
     Attributes:
       lanes: each lane's clients, int32 [n].
       rows: for each client, its place in the lanes one after the other, int32 [number of clients].
-      arguments: name -> what `_packed` returned, for each tensor.
+      arguments: name -> what `packed_arrays` returned, for each tensor.
       stored: name -> what the clients stored, a list of TensorFlow for each tensor (see `_empty_list`).
     """
 
@@ -294,8 +237,8 @@ class _Graph:
         self._lanes = [_Caller() for _ in range(num_lanes)]
         specs = [tf.TensorSpec([None], tf.int32)] * (num_lanes + 1)
         for step in _argument_steps(plan):
-            for kind in _tensor_types(step.type_signature):
-                specs += _packed_specs(kind) if step.per_client else [_spec(kind)]
+            for kind in tensor_types(step.type_signature):
+                specs += packed_specs(kind) if step.per_client else [spec_of(kind)]
         self._function = tf.compat.v1.wrap_function(self._body, specs)
 
     def __call__(self, num_clients: int, arguments: Mapping[Name, object], cancelled: Cancellation):
@@ -308,12 +251,12 @@ class _Graph:
             for arrays in arguments[step.name]:
                 flat += map(tf.convert_to_tensor, arrays)
                 sizes += np.diff(arrays[1]) if len(arrays) > 1 else 0
-        lanes = _divided(num_clients, sizes, self.num_lanes)
+        lanes = divided(num_clients, sizes, self.num_lanes)
         rows = np.argsort(np.concatenate(lanes)).astype(np.int32)
         with cancelled.managed() as manager:
             results = leaves.run_function(self._function, [*map(tf.convert_to_tensor, [*lanes, rows]), *flat], manager)
         form, remaining = self._plan.form, iter(results)
-        return {name: _structure(form.steps[name].type_signature, remaining) for name in form.result}
+        return {name: structure_of(form.steps[name].type_signature, remaining) for name in form.result}
 
     def close(self) -> None:
         for caller in (self._server, self._adding, *self._lanes):
@@ -325,16 +268,16 @@ class _Graph:
         clients = _Clients(lanes, next(remaining), {}, {})
         for step in _argument_steps(self._plan):
             if step.per_client:
-                kinds = _tensor_types(step.type_signature)
-                clients.arguments[step.name] = [[next(remaining) for _ in _packed_specs(kind)] for kind in kinds]
+                kinds = tensor_types(step.type_signature)
+                clients.arguments[step.name] = [[next(remaining) for _ in packed_specs(kind)] for kind in kinds]
             else:
-                at_server[step.name] = _structure(step.type_signature, remaining)
+                at_server[step.name] = structure_of(step.type_signature, remaining)
         values: dict[object, object] = {CANCELLATION: self._server}
         self._plan.run(values, lambda step: at_server[step.name], functools.partial(self._totals, clients))
         result = []
         for name in form.result:
             if form.steps[name].per_client:
-                kinds = _tensor_types(form.steps[name].type_signature)
+                kinds = tensor_types(form.steps[name].type_signature)
                 result += [_rows(*part, clients.rows) for part in zip(clients.stored[name], kinds, strict=True)]
             else:
                 result += tf.nest.flatten(values[name])
@@ -342,7 +285,7 @@ class _Graph:
 
     def _totals(self, clients: _Clients, stage: Stage, scope: Scope) -> list[object]:
         """Return the sums of a stage, and add what it stores to `clients.stored`."""
-        types = [list(_tensor_types(kind)) for kind in _given(self._plan, stage)]
+        types = [list(tensor_types(kind)) for kind in _given(self._plan, stage)]
         kinds = [kind for tensors in types for kind in tensors]
         lanes = zip(clients.lanes, self._lanes, strict=True)
         of_lanes = [self._lane(clients, stage, scope, indices, kinds, caller) for indices, caller in lanes]
@@ -360,9 +303,9 @@ class _Graph:
             inner = Scope(values, _Stored(clients, self._plan, clients.rows[client]), *scope.maps)
             for step in stage.steps:
                 if step.is_argument:
-                    parts = zip(clients.arguments[step.name], _tensor_types(step.type_signature), strict=True)
-                    tensors = (_unpacked(packed, client, kind) for packed, kind in parts)
-                    values[step.name] = _structure(step.type_signature, tensors)
+                    parts = zip(clients.arguments[step.name], tensor_types(step.type_signature), strict=True)
+                    tensors = (unpacked(packed, client, kind) for packed, kind in parts)
+                    values[step.name] = structure_of(step.type_signature, tensors)
                 else:
                     values[step.name] = self._plan.compute(step, inner)
             given = [*(values[name] for name in stage.stored), *(a.value(inner) for a in stage.sums)]
@@ -390,16 +333,16 @@ class _Graph:
             self._adding.after, row, flat, remaining = [client], clients.rows[client], [], iter(totals)
             inner = Scope({CANCELLATION: self._adding}, *scope.maps)
             for aggregation, lists in zip(stage.sums, given, strict=True):
-                total = _structure(aggregation.type, remaining)
+                total = structure_of(aggregation.type, remaining)
                 added = aggregation.accumulate(inner)((total, _item(aggregation.value_type, lists, row)))
-                kinds = _tensor_types(aggregation.type)
+                kinds = tensor_types(aggregation.type)
                 flat += map(_shaped, tf.nest.flatten(added), kinds)
             return flat
 
-        kinds = [kind for aggregation in stage.sums for kind in _tensor_types(aggregation.type)]
+        kinds = [kind for aggregation in stage.sums for kind in tensor_types(aggregation.type)]
         zeros = tf.nest.flatten([aggregation.zero(scope) for aggregation in stage.sums])
         totals = iter(_loop(tf.size(clients.rows), body, list(map(_shaped, zeros, kinds)), self._adding, kinds))
-        return [_structure(aggregation.type, totals) for aggregation in stage.sums]
+        return [structure_of(aggregation.type, totals) for aggregation in stage.sums]
 
 
 def _loop(size: tf.Tensor, body: Callable, start: list[tf.Tensor], caller: _Caller, kinds=None) -> list[tf.Tensor]:
@@ -415,7 +358,7 @@ def _loop(size: tf.Tensor, body: Callable, start: list[tf.Tensor], caller: _Call
 
     with tf.control_dependencies(caller.after):
         first = tf.identity(tf.constant(0))
-    shapes = [tf.TensorShape([]) for _ in start] if kinds is None else [_spec(kind).shape for kind in kinds]
+    shapes = [tf.TensorShape([]) for _ in start] if kinds is None else [spec_of(kind).shape for kind in kinds]
     ended, *variables = tf.while_loop(
         lambda index, *_: index < size,
         step,
@@ -436,12 +379,12 @@ def _shaped(tensor: tf.Tensor, kind: tff.TensorType) -> tf.Tensor:
 
 
 def _empty_list(kind: tff.TensorType, size: tf.Tensor) -> tf.Tensor:
-    spec = _spec(kind)
+    spec = spec_of(kind)
     return tf.raw_ops.TensorListReserve(element_shape=spec.shape, num_elements=size, element_dtype=spec.dtype)
 
 
 def _one_list(lists: Sequence[tf.Tensor], kind: tff.TensorType) -> tf.Tensor:
-    dtype = _spec(kind).dtype
+    dtype = spec_of(kind).dtype
     return functools.reduce(
         lambda a, b: tf.raw_ops.TensorListConcatLists(input_a=a, input_b=b, element_dtype=dtype), lists
     )
@@ -449,17 +392,17 @@ def _one_list(lists: Sequence[tf.Tensor], kind: tff.TensorType) -> tf.Tensor:
 
 def _item(kind: tff.Type, lists: Sequence[tf.Tensor], row: tf.Tensor):
     """Return the value of a type in a row of its tensors' lists."""
-    specs = map(_spec, _tensor_types(kind))
+    specs = map(spec_of, tensor_types(kind))
     tensors = [
         tf.raw_ops.TensorListGetItem(input_handle=i, index=row, element_shape=spec.shape, element_dtype=spec.dtype)
         for i, spec in zip(lists, specs, strict=True)
     ]
-    return _structure(kind, iter(tensors))
+    return structure_of(kind, iter(tensors))
 
 
 def _rows(values: tf.Tensor, kind: tff.TensorType, rows: tf.Tensor) -> tf.Tensor:
     """Return some rows of a list as one tensor."""
-    spec = _spec(kind)
+    spec = spec_of(kind)
     return tf.raw_ops.TensorListGather(
         input_handle=values, indices=rows, element_shape=spec.shape, element_dtype=spec.dtype
     )
