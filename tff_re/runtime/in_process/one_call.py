@@ -53,7 +53,7 @@ class OneCall:
     """Runs a plan as one function, if `fits` says so."""
 
     def __init__(self, plan: Plan, threads: int):
-        """Create it; the graph is built when it is first run.
+        """Create it without building the graph.
 
         Args:
           plan: what to run.
@@ -173,7 +173,9 @@ def _bytes_of_clients(plan: Plan, arguments: Mapping[Name, object]) -> int:
 
 
 class _Caller:
-    """Calls leaves in a graph that is being built; it stands in scopes in place of a `Cancellation`.
+    """Calls leaves in a graph that is being built.
+
+    It stands in scopes in place of a `Cancellation`.
 
     Its calls are one after the other. It has a copy of each leaf that keeps state, because two callers run at the same
     time.
