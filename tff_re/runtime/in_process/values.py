@@ -124,9 +124,9 @@ def _members(value, type_spec: tff.StructType) -> list:
 
 
 def _checked(value, type_spec: tff.TensorType):
-    """Return a caller's tensor, array or scalar; raises TypeError if it is not of the type.
+    """Return a caller's tensor, array or scalar.
 
-    The rules for arrays are those of TFF for what it sends to a worker.
+    The rules for arrays are those of TFF for what it sends to a worker. Raises TypeError if it is not of the type.
     """
     dtype = type_spec.dtype.type
     if isinstance(value, tf.Variable):
