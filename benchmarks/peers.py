@@ -332,7 +332,7 @@ def _times(measurement: Measurement, reference: Measurement) -> float:
 
 
 EXPECTED = (
-    (LR, FLOWER_TORCH, 10.0),
+    (LR, FLOWER_TORCH, 20.0),
     (LSTM, FLOWER_TORCH, 2.0),
     (LSTM, TORCH, 1.0),
     (LSTM, JAX, 1.0),

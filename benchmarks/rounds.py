@@ -3,6 +3,9 @@
 Ten clients with 20 batches of 10 each, SGD, the weighted mean. All train the same function from the same weights on the
 same examples; before timing, one full-batch step of each must lead to the same weights. TFF's FedAvg and the plain
 loops train the stock Keras model that a user would write, with its mask for padding.
+
+A second table has this project's rounds in process: as one TensorFlow function (`tff_re.runtime.in_process.one_call`)
+and stage by stage, of which both must give the same bits. Rounds whose clients have no examples show the fixed cost.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from computations.local_model import LocalModel
 from tff_re.models import logistic_regression, lstm
 from tff_re.models.inputs import DenseInput, TokenInput
 from tff_re.runtime import open_runtime
+from tff_re.runtime.in_process import one_call
 
 CLIENTS, EXAMPLES, BATCH, RATE, WORDS, LENGTH = 10, 200, 10, 0.01, 2000, 40
 
@@ -242,7 +246,46 @@ def run(rounds: int, out: Path) -> str:
         f"{memory / 2**20:.0f} MiB.",
         "",
     ]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_in_process(rounds, out)])
+
+
+def _in_process(rounds: int, out: Path) -> list[str]:
+    """Measures rounds as one function and stage by stage; returns the lines of the Markdown table."""
+    lines = [
+        "| problem | clients have | as one function, ms a round | stage by stage | ratio |",
+        "| :-- | :-- | --: | --: | --: |",
+    ]
+    with open_runtime("in-process", log_path=out / "in_process.log", clients=CLIENTS):
+        for problem in problems()[:2]:
+            weights = LocalModel(problem.build, problem.spec, problem.classes).initial_weights(0).trainable
+            contenders = {limit: Ours(problem, BATCH) for limit in (one_call.MAX_BYTES, -1)}
+            nothing = [{name: array[:0] for name, array in client.items()} for client in problem.clients]
+            for contender in contenders.values():
+                contender.start(weights)
+            for clients, described in ((problem.clients, f"{EXAMPLES} examples"), (nothing, "none")):
+                for contender in contenders.values():
+                    contender.set_clients(clients)
+                seconds = [_played(contenders) for _ in range(rounds + 2)][2:]  # the second builds the function
+                ways = list(zip(*seconds, strict=True))
+                cells = [spread([1000 * value for value in way], 1) for way in ways]
+                lines.append(f"| {problem.name} | {described} | {' | '.join(cells)} | {ratio(*ways[::-1]):.2f} |")
+            ours, others = (contender.weights() for contender in contenders.values())
+            if not all(np.array_equal(a, b) for a, b in zip(ours, others, strict=True)):
+                raise AssertionError(f"{problem.name}: one function and the stages give other bits")
+    return [*lines, "", f"{rounds} rounds of each, in turn.", ""]
+
+
+def _played(contenders: dict[int, Ours]) -> list[float]:
+    """Plays a round of each with its limit on bytes; returns the seconds of each."""
+    usual, seconds = one_call.MAX_BYTES, []
+    try:
+        for one_call.MAX_BYTES, contender in contenders.items():
+            began = time.perf_counter()
+            contender.round()
+            seconds.append(time.perf_counter() - began)
+    finally:
+        one_call.MAX_BYTES = usual
+    return seconds
 
 
 def _check_agreement(problem: Problem, weights: list[np.ndarray]) -> None:

@@ -31,8 +31,10 @@ def runs(tmp_path):
 def trained(runs, folder, algorithm, seed):
     made = tiny(f'algorithm={{name="{algorithm}", local_epochs=1}}', "training.rounds=1", seed=seed)
     runs.trained(PlannedRun(algorithm, made, folder / f"{algorithm}{seed}"))
-    plans = runs._runtime.context._plans.values()
-    return [copy for plan in plans for leaf in plan.expressions.leaves.values() for copy in leaf._idle]
+    calls = runs._runtime.context._calls.values()
+    in_stages = [copy for call in calls for leaf in call.plan.expressions.leaves.values() for copy in leaf._idle]
+    callers = [caller for call in calls if call._graph for caller in call._graph._callers]
+    return in_stages + [copy for caller in callers for copy in caller._copies.values()]
 
 
 def test_graphs_of_earlier_runs_are_freed_and_made_again(runs, tmp_path, monkeypatch):
@@ -57,11 +59,11 @@ def test_graphs_of_earlier_runs_are_freed_and_made_again(runs, tmp_path, monkeyp
 def test_what_was_used_last_is_freed_last(runs, tmp_path):
     trained(runs, tmp_path, "fedavg", 0)
     context = runs._runtime.context
-    nodes = [plan.held_nodes for plan in context._plans.values()]
+    nodes = [call.held_nodes for call in context._calls.values()]
     context.free_copies(sum(nodes))
-    assert [plan.held_nodes for plan in context._plans.values()] == nodes
+    assert [call.held_nodes for call in context._calls.values()] == nodes
     context.free_copies(nodes[-1])
-    left = [plan.held_nodes for plan in context._plans.values()]
+    left = [call.held_nodes for call in context._calls.values()]
     assert left[-1] == nodes[-1] > 0 and sum(left) == nodes[-1]
 
 

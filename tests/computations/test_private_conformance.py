@@ -24,6 +24,7 @@ from tests.computations.built import STATEFUL, begin, build, clients_of_round, m
 from tests.computations.cases import case
 from tests.computations.test_conformance import privacy_table
 from tff_re.runtime import open_runtime
+from tff_re.runtime.in_process import one_call
 from tff_re.runtime.in_process.stages import ClientPass
 
 pytestmark = pytest.mark.xdist_group("algorithms")
@@ -113,6 +114,7 @@ def brought(monkeypatch):
         arrays.append([np.array(value) for value in tf.nest.flatten(self._brought[number])])
 
     monkeypatch.setattr(ClientPass, "_one_client", one_client)
+    monkeypatch.setattr(one_call, "MAX_BYTES", -1)
 
     def brought_by(algorithm, clients):
         arrays.clear()

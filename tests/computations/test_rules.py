@@ -28,7 +28,7 @@ from tests.stacks import computing_on
 from tests.upper_floors import builder, tiny
 from tff_re.errors import UserError
 from tff_re.recipes.keys import markdown
-from tff_re.runtime.in_process import kept
+from tff_re.runtime.in_process import kept, one_call
 
 pytestmark = pytest.mark.xdist_group("algorithms")
 
@@ -103,6 +103,7 @@ def test_updates_that_wait_in_a_file_give_the_same_to_the_bit(monkeypatch):
     in_memory, _ = rounds(ruled("fedpap"), 1)
     monkeypatch.setattr(kept, "MOST_IN_MEMORY", 0)
     monkeypatch.setattr(kept, "SMALLEST", 0)
+    monkeypatch.setattr(one_call, "MAX_BYTES", -1)  # in stages
     in_file, _ = rounds(ruled("fedpap"), 1)
     assert in_file.tobytes() == in_memory.tobytes()
 

@@ -37,6 +37,7 @@ from tff_re.runs.run import train_run
 from tff_re.runs.sampling import participation, sample_clients
 from tff_re.runs.training import train
 from tff_re.runtime import ComputationFailed, WorkerDied
+from tff_re.runtime.in_process import one_call
 from tff_re.runtime.in_process.stages import ClientPass
 
 ALL = ("failures.dropout=0.2", "failures.late=0.1", "failures.crash_after_update=0.1")
@@ -277,6 +278,7 @@ def test_a_round_that_loses_a_client_between_two_stages_is_that_of_the_others(ma
         real(run, index, scope)
 
     monkeypatch.setattr(ClientPass, "_one_client", one_client)
+    monkeypatch.setattr(one_call, "MAX_BYTES", -1)
     stage, stages, mattered = 1, 2, 0
     while stage < stages:
         for lost in range(3):

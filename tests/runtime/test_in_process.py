@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from computations import federated as tff
 from tff_re.runtime import ComputationFailed, InProcessRuntime, RuntimeClosed, RuntimeProblem, open_runtime
-from tff_re.runtime.in_process import kept, leaves
+from tff_re.runtime.in_process import kept, leaves, one_call
 from tff_re.runtime.in_process.expressions import UnknownIntrinsic
 
 THREADS = 3
@@ -31,6 +31,17 @@ def runtime(tmp_path_factory):
 
 
 pytestmark = pytest.mark.usefixtures("runtime")
+
+in_stages = pytest.mark.parametrize("way", ["stages"], indirect=True)
+
+
+@pytest.fixture(params=["one function", "stages"], autouse=True)
+def way(request, monkeypatch):
+    """Every test runs with calls as one function, where they may be, and with all calls in stages."""
+    monkeypatch.setattr(one_call, "FIRST_CALL", 1)
+    if request.param == "stages":
+        monkeypatch.setattr(one_call, "MAX_BYTES", -1)
+    return request.param
 
 
 def at_clients(kind):
@@ -63,8 +74,8 @@ def digits(total, x):
 def counted_calls(monkeypatch):
     """A list that grows by one for each function that leaves run."""
     calls = []
-    run = leaves._run
-    monkeypatch.setattr(leaves, "_run", lambda *a: calls.append(None) or run(*a))
+    run = leaves.run_function
+    monkeypatch.setattr(leaves, "run_function", lambda *a: calls.append(None) or run(*a))
     return calls
 
 
@@ -142,6 +153,7 @@ def test_a_draw_at_each_client_is_its_own():
     assert len(set(draws([1] * 8)[1])) == 8
 
 
+@in_stages
 def test_map_of_what_all_have(tmp_path, monkeypatch):
     fw, same = tff.framework, tff.FederatedType(np.int32, tff.CLIENTS, all_equal=True)
     argument = fw.Struct([double.to_building_block(), fw.Reference("x", same)])
@@ -296,8 +308,8 @@ def test_calls_at_the_same_time_have_variables_of_their_own(runtime):
     count = federated(at_clients(np.int32))(lambda x: tff.federated_map(counting, x))
     for _ in range(2):
         assert count(list(range(40))) == [500 * i for i in range(40)]
-    (plan,) = [plan for known, plan in runtime.context._plans.items() if known == count]
-    assert 2 <= next(iter(plan.expressions.leaves.values())).copies <= THREADS
+    (called,) = [called for known, called in runtime.context._calls.items() if known == count]
+    assert 2 <= next(iter(called.plan.expressions.leaves.values())).copies <= THREADS
 
 
 def test_two_graphs_with_functions_and_variables_of_the_same_names():
@@ -338,7 +350,7 @@ def watched(monkeypatch, shape):
     """(Function: how many tensors of a shape that leaves made are alive, list of that number after every leaf)."""
     made: list[weakref.ref] = []
     counts: list[int] = []
-    run = leaves._run
+    run = leaves.run_function
 
     def alive():
         return sum(reference() is not None for reference in made)
@@ -349,10 +361,11 @@ def watched(monkeypatch, shape):
         counts.append(alive())
         return results
 
-    monkeypatch.setattr(leaves, "_run", spy)
+    monkeypatch.setattr(leaves, "run_function", spy)
     return alive, counts
 
 
+@in_stages
 @pytest.mark.parametrize("second_pass", [None, "in memory", "in a file"])
 def test_updates_are_held_by_no_more_clients_than_threads_and_one(monkeypatch, second_pass):
     """Unless a second pass needs them again: then they stay until it has gone through them, or lie in a file."""

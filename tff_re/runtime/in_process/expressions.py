@@ -17,7 +17,7 @@ from tff_re.runtime.in_process.leaves import Leaf, import_leaf
 fw = tff.framework
 
 CANCELLATION = object()
-"""Key in a scope of what ends the leaves."""
+"""Key in a scope of what calls the leaves: a `Cancellation`, or a caller in a graph being built (`one_call`)."""
 
 Scope = collections.ChainMap
 """Values by the names of steps and local names. A value is an eager tensor, a variant tensor (a sequence), a tuple of
@@ -81,7 +81,7 @@ class Expressions:
         if isinstance(block, fw.CompiledComputation):
             key = tff.proto_of(block).SerializeToString(deterministic=True)
             leaf = self.leaves[key] = self.leaves.get(key) or import_leaf(block)
-            return lambda scope: functools.partial(leaf, scope[CANCELLATION])
+            return lambda scope: functools.partial(scope[CANCELLATION].call, leaf)
         if isinstance(block, fw.Intrinsic):
             if block.uri not in _INTRINSICS:
                 raise UnknownIntrinsic(block.uri)

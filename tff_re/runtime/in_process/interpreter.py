@@ -10,9 +10,13 @@ import collections
 import concurrent.futures
 import contextlib
 import ctypes
+import functools
 import gc
 import threading
 from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
 
 from computations import federated as tff
 from tff_re.runtime.compiled_form import Step
@@ -20,8 +24,9 @@ from tff_re.runtime.errors import RuntimeClosed, RuntimeProblem
 from tff_re.runtime.in_process.expressions import CANCELLATION, Scope
 from tff_re.runtime.in_process.kept import Kept
 from tff_re.runtime.in_process.leaves import Cancellation
+from tff_re.runtime.in_process.one_call import OneCall
 from tff_re.runtime.in_process.stages import ClientPass, Plan, Stage
-from tff_re.runtime.in_process.values import Values
+from tff_re.runtime.in_process.values import Values, elements
 
 
 @dataclass
@@ -31,7 +36,7 @@ class Execution:
     The server's steps run in this thread, and clients side by side in the pool.
     """
 
-    plan: Plan
+    one_call: OneCall
     argument: object
     num_clients: int
     values: Values
@@ -39,8 +44,16 @@ class Execution:
     threads: int
     cancelled: Cancellation
 
+    @property
+    def plan(self) -> Plan:
+        return self.one_call.plan
+
     def run(self, result_type: tff.Type):
         """Run the call and return the result like TFF's own context."""
+        if self.one_call.fits(self.num_clients):
+            values = self._as_one_function()
+            if values is not None:
+                return self.plan.result(functools.partial(self._part_of_one_function, values), result_type)
         server: dict[object, object] = {CANCELLATION: self.cancelled}
         with contextlib.closing(Kept(self.num_clients, frozenset(self.plan.form.result))) as store:
 
@@ -57,11 +70,39 @@ class Execution:
             self.plan.run(server, lambda step: self._argument_part(None, step), totals)
             return self.plan.result(part, result_type)
 
-    def _argument_part(self, client: int | None, step: Step):
-        """Return a part of the argument, of a client or (with None) of the server."""
+    def _as_one_function(self):
+        """Return what `OneCall.run` returns, or None if a leaf failed in it.
+
+        Its error does not tell at which client; the stages, which compute the same, find it.
+        """
+        try:
+            return self.one_call.run(
+                self.num_clients, functools.partial(self._argument_part, None), self._arrays, self.cancelled
+            )
+        except tf.errors.OpError:
+            self.cancelled.check()
+            return None
+
+    def _part_of_one_function(self, values, step: Step):
+        value = values[step.name]
+        if not step.per_client:
+            return self.values.give(value, step.type_signature)
+        return self.values.give_rows(value, step.type_signature.member, self.num_clients)
+
+    def _arrays(self, step: Step) -> list[list[np.ndarray]]:
+        """Return the arrays of a part of the argument, for each client."""
+        value = self._selected(step)
+        return [self.values.arrays(value[client], step.type_signature.member) for client in range(self.num_clients)]
+
+    def _selected(self, step: Step):
         value = self.argument
         for index in step.name:
-            value = tff.structure.from_container(value)[index]
+            value = elements(value)[index]
+        return value
+
+    def _argument_part(self, client: int | None, step: Step):
+        """Return a part of the argument, of a client or (with None) of the server."""
+        value = self._selected(step)
         return self.values.take(value if client is None else value[client], step.type_signature)
 
 
@@ -77,7 +118,8 @@ class InProcessContext(tff.framework.SyncContext):
         self._default_num_clients = default_num_clients
         self._values = Values()
         self._pool = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="tff-re-client")
-        self._plans: collections.OrderedDict[tff.Computation, Plan] = collections.OrderedDict()
+        self._calls: collections.OrderedDict[tff.Computation, OneCall] = collections.OrderedDict()
+        self._latest: dict[int, tuple[tff.Computation, OneCall]] = {}
         self._lock = threading.Lock()
         self._running: set[Cancellation] = set()
         self._closed = False
@@ -118,17 +160,17 @@ class InProcessContext(tff.framework.SyncContext):
                 self._running.discard(cancelled)
 
     def free_copies(self, most_nodes: int) -> None:
-        """Free the imported graphs of the plans that were not used for longest, until at most this many nodes are left.
+        """Free the imported graphs of the calls that were not used for longest, until at most this many nodes are left.
 
         The plans stay, and import their graphs again when they are called.
         """
         with self._lock:
-            held = {plan: plan.held_nodes for plan in self._plans.values()}
+            held = {call: call.held_nodes for call in self._calls.values()}
             total, freed = sum(held.values()), False
-            for plan, nodes in held.items():
+            for call, nodes in held.items():
                 if total <= most_nodes:
                     break
-                plan.close()
+                call.close()
                 total -= nodes
                 freed = freed or nodes > 0
         if freed:
@@ -144,9 +186,10 @@ class InProcessContext(tff.framework.SyncContext):
         for cancelled in running:
             cancelled.cancel(RuntimeClosed())
         self._pool.shutdown(wait=True, cancel_futures=True)
-        for plan in self._plans.values():
-            plan.close()
-        self._plans.clear()
+        for one_call in self._calls.values():
+            one_call.close()
+        self._calls.clear()
+        self._latest.clear()
         self._values.close()
 
     def _compute(self, comp: tff.Computation, arg, cancelled: Cancellation):
@@ -154,15 +197,20 @@ class InProcessContext(tff.framework.SyncContext):
         parameter = comp.type_signature.parameter
         if arg is not None:
             num_clients = tff.infer_cardinalities(arg, parameter).get(tff.CLIENTS, num_clients)
-        plan = self._plan(comp)
-        execution = Execution(plan, arg, num_clients, self._values, self._pool, self._threads, cancelled)
+        execution = Execution(
+            self._one_call(comp), arg, num_clients, self._values, self._pool, self._threads, cancelled
+        )
         return execution.run(comp.type_signature.result)
 
-    def _plan(self, comp: tff.Computation) -> Plan:
+    def _one_call(self, comp: tff.Computation) -> OneCall:
         with self._lock:
-            if comp not in self._plans:
-                self._plans[comp] = Plan(comp)
-                if len(self._plans) > 64:  # as many as `native_form` keeps
-                    self._plans.popitem(last=False)[1].close()
-            self._plans.move_to_end(comp)
-            return self._plans[comp]
+            if self._latest.get(id(comp), (None, None))[0] is comp:  # sooner than comparing computations
+                return self._latest[id(comp)][1]
+            if comp not in self._calls:
+                self._calls[comp] = OneCall(Plan(comp), self._threads)
+                if len(self._calls) > 64:  # as many as `native_form` keeps
+                    self._calls.popitem(last=False)[1].close()
+                self._latest.clear()
+            self._calls.move_to_end(comp)
+            self._latest[id(comp)] = comp, self._calls[comp]
+            return self._calls[comp]

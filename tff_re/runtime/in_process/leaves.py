@@ -62,6 +62,10 @@ class Cancellation:
             with self._lock:
                 self._managers.discard(manager)
 
+    def call(self, leaf: Leaf, argument=None):
+        """Return the leaf's value for an argument (see `Leaf`)."""
+        return leaf(self, argument)
+
     def check(self) -> None:
         """Raise the reason if cancelled."""
         if self._reason is not None:
@@ -83,9 +87,9 @@ class Leaf:
         self._graph_def = tf.compat.v1.GraphDef()
         self._proto.graph_def.Unpack(self._graph_def)
         self._exclusive = _keeps_state(self._graph_def)
-        self._nodes = sum(1 for _ in _nodes_of(self._graph_def))
+        self.nodes = sum(1 for _ in _nodes_of(self._graph_def))
         self._lock = threading.Lock()
-        self._idle: list[_Copy] = []
+        self._idle: list[Copy] = []
         self.copies = 0
 
     def __call__(self, cancelled: Cancellation, argument=None):
@@ -111,17 +115,21 @@ class Leaf:
                 with self._lock:
                     self._idle.append(copy)
 
-    def _take(self) -> _Copy:
+    def new_copy(self) -> Copy:
+        """Return an import of the leaf that the caller closes."""
+        self.copies += 1
+        return Copy(self._proto, self._graph_def)
+
+    def _take(self) -> Copy:
         with self._lock:
             if not self._idle:
-                self._idle.append(_Copy(self._proto, self._graph_def))
-                self.copies += 1
+                self._idle.append(self.new_copy())
             return self._idle.pop() if self._exclusive else self._idle[0]
 
     @property
     def held_nodes(self) -> int:
         """The number of graph nodes in the copies that are not in use."""
-        return self._nodes * len(self._idle)
+        return self.nodes * len(self._idle)
 
     def close(self) -> None:
         """Free the copies that are not in use."""
@@ -131,7 +139,7 @@ class Leaf:
             self._idle.clear()
 
 
-class _Copy:
+class Copy:
     """One import of a leaf."""
 
     def __init__(self, proto, graph_def: tf.compat.v1.GraphDef):
@@ -152,15 +160,37 @@ class _Copy:
         self._variables = [node for node in graph_def.node if node.op == "VarHandleOp"]
 
     def __call__(self, manager, argument):
+        named, arguments = self._arguments(argument)
+        if self._main is not None:
+            if self._initialize is not None:
+                run_function(self._initialize, [], manager)
+            named.update(zip(self._computed, run_function(self._main, arguments, manager), strict=True))
+        return self._value(named)
+
+    def in_graph(self, argument) -> tuple[object, list[tf.Tensor]]:
+        """Call it in a graph that is being built.
+
+        Returns:
+          (its value, what it computed: once these tensors are there, it has ended)
+        """
+        named, arguments = self._arguments(argument)
+        computed: list[tf.Tensor] = []
+        if self._main is not None:
+            begun = [] if self._initialize is None else call_in_graph(self._initialize, [])
+            with tf.control_dependencies(begun):
+                computed = call_in_graph(self._main, arguments)
+            named.update(zip(self._computed, computed, strict=True))
+        return self._value(named), computed
+
+    def _arguments(self, argument) -> tuple[dict[str, tf.Tensor], list[tf.Tensor]]:
+        """Return an argument's tensors by the names of the inputs, and those that the main function takes."""
         arguments = tf.nest.flatten(argument) if self._inputs else []
         named = dict(zip(self._inputs, arguments, strict=True))
-        if self._main is not None:
-            if self._token is not None:
-                arguments = [*arguments, self._token]
-            if self._initialize is not None:
-                _run(self._initialize, [], 1, manager)
-            results = _run(self._main, [arguments[index] for index in self._indices], len(self._computed), manager)
-            named.update(zip(self._computed, results, strict=True))
+        if self._token is not None:
+            arguments = [*arguments, self._token]
+        return named, [arguments[index] for index in self._indices]
+
+    def _value(self, named: dict[str, tf.Tensor]):
         return _bound(self._result, (named[name] for name in self._wanted))
 
     def close(self) -> None:
@@ -191,12 +221,31 @@ def _function(graph_def, operation: str | None, inputs: list[str], wanted: list[
     return tf.compat.v1.wrap_function(body, [specs[name] for name in inputs])
 
 
-def _run(function, arguments: list[tf.Tensor], num_results: int, manager) -> list[tf.Tensor]:
-    # What calling the function does, without TensorFlow's look for gradient tapes, and cancelled by our own manager
-    # instead of the one that TensorFlow has once for all threads.
+def run_function(function, arguments: list[tf.Tensor], manager) -> list[tf.Tensor]:
+    """Call a function of `tf.compat.v1.wrap_function`.
+
+    It is what calling it does, without TensorFlow's look for gradient tapes, and cancelled by our own manager instead
+    of the one that TensorFlow has once for all threads.
+    """
+    arguments = [*arguments, *function.captured_inputs]
     return execute.execute_with_cancellation(
-        function.name.decode(), num_results, arguments, _attributes(), context.context(), manager
+        function.name.decode(), len(function.outputs), arguments, _attributes(), context.context(), manager
     )
+
+
+def call_in_graph(function, arguments: list[tf.Tensor]) -> list[tf.Tensor]:
+    """Add a call of such a function to a graph, as `run_function` calls it."""
+    results = tf.raw_ops.StatefulPartitionedCall(
+        args=[*arguments, *function.captured_inputs],
+        Tout=[tensor.dtype for tensor in function.outputs],
+        f=function,
+        config_proto=_attributes()[3],
+    )
+    for result, tensor in zip(results, function.outputs, strict=True):
+        result.set_shape(tensor.shape)
+    # TensorFlow puts the function's body in the place of the call. What waits for the call would then wait for nothing,
+    # because the function declares no effects; what waits for an identity of its result waits for that.
+    return [tf.identity(result) for result in results]
 
 
 def _specs(graph_def, names: list[str]) -> dict[str, tf.TensorSpec]:

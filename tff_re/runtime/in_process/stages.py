@@ -28,6 +28,7 @@ class Aggregation:
 
     Attributes:
       type: of a sum, before `report`.
+      value_type: of what is folded, at the clients.
       merge: of two sums, for runtimes that add in several places.
     """
 
@@ -37,6 +38,7 @@ class Aggregation:
             raise UnknownIntrinsic(function.uri)
         value, zero, accumulate, _, report = step.expression.argument
         self.step, self.type, self._expressions = step, zero.type_signature, expressions
+        self.value_type = value.type_signature
         self.value, self.zero, self.accumulate, self.report = map(
             expressions.compile, (value, zero, accumulate, report)
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typing
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -31,15 +31,28 @@ class Values:
         if isinstance(type_spec, tff.FederatedType):
             return self.take(value, type_spec.member)
         if isinstance(type_spec, tff.StructType):
-            members = list(tff.structure.from_container(value))
-            if len(members) != len(type_spec):
-                raise TypeError(f"a value of {len(members)} elements cannot be of type {type_spec}")
-            return tuple(map(self.take, members, type_spec))
+            return tuple(map(self.take, _members(value, type_spec), type_spec))
         if isinstance(type_spec, tff.SequenceType):
             return _take_sequence(value, type_spec)
         if isinstance(type_spec, tff.TensorType):
             return self._take_tensor(value, type_spec)
         raise TypeError(f"a value of type {type_spec} cannot be an argument")
+
+    def arrays(self, value, type_spec: tff.Type) -> list[np.ndarray]:
+        """Return the arrays of a caller's value, depth first.
+
+        Raises TypeError if it has the wrong type.
+        """
+        if isinstance(type_spec, tff.StructType):
+            members = _members(value, type_spec)
+            return [array for pair in zip(members, type_spec, strict=True) for array in self.arrays(*pair)]
+        if not isinstance(type_spec, tff.TensorType):
+            raise TypeError(f"a value of type {type_spec} cannot be an argument")
+        dtype = tf.as_dtype(type_spec.dtype.type)
+        value = _checked(value, type_spec)
+        if dtype == tf.string and not isinstance(value, tf.Tensor):
+            value = tf.convert_to_tensor(value, dtype)
+        return [np.asarray(value, None if dtype == tf.string else dtype.as_numpy_dtype)]
 
     def give(self, value, type_spec: tff.Type):
         """Return a value of leaves like TFF's own context, with structures as `tff.structure.Struct`."""
@@ -59,17 +72,25 @@ class Values:
             self._lent[key] = (weakref.ref(as_numpy, lambda _: self._lent.pop(key, None)), value)
         return as_numpy
 
+    def give_rows(self, value, type_spec: tff.Type, num_clients: int) -> list:
+        """Return values of leaves with a row for each client as a list of the clients' values."""
+        if isinstance(type_spec, tff.StructType):
+            types = tff.structure.to_elements(type_spec)
+            members = [
+                [(name, row) for row in self.give_rows(member, kind, num_clients)]
+                for (name, kind), member in zip(types, value, strict=True)
+            ]
+            rows = zip(*members, strict=True) if members else [()] * num_clients
+            return [tff.structure.Struct(list(row)) for row in rows]
+        array = value.numpy()
+        # A copy, so that the value of a client that is kept does not keep those of all.
+        return [np.array(array[client]) if array.ndim > 1 else array[client] for client in range(num_clients)]
+
     def close(self) -> None:
         self._lent.clear()
 
     def _take_tensor(self, value, type_spec: tff.TensorType) -> tf.Tensor:
         dtype = type_spec.dtype.type
-        if isinstance(value, tf.Variable):
-            value = value.read_value()
-        if isinstance(value, tf.Tensor):
-            if value.dtype != tf.as_dtype(dtype) or not tf.TensorShape(type_spec.shape).is_compatible_with(value.shape):
-                raise TypeError(f"a tensor of {value.dtype.name}{value.shape} cannot be of type {type_spec}")
-            return value
         known, tensor = self._lent.get(id(value), (None, None))
         if (
             known is not None
@@ -78,18 +99,53 @@ class Values:
             and tff.array.is_compatible_shape(value, type_spec.shape)
         ):
             return tensor
-        # The rules are those of TFF for what it sends to a worker.
-        if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
-            if not all(tff.array.is_compatible_dtype(member, dtype) for member in tree.flatten(value)):
-                raise TypeError(f"a {type(value).__name__} of other members cannot be of type {type_spec}")
-            value = np.asarray(value, dtype)
-        elif not isinstance(value, typing.get_args(tff.array.Array)):
-            raise TypeError(f"a {type(value).__name__} cannot be of type {type_spec}")
-        if not tff.array.is_compatible_shape(value, type_spec.shape) or not tff.array.is_compatible_dtype(value, dtype):
-            shape = getattr(value, "shape", ())
-            kind = getattr(value, "dtype", type(value).__name__)
-            raise TypeError(f"an array of {kind}{list(shape)} cannot be of type {type_spec}")
-        return tf.convert_to_tensor(value, tf.as_dtype(dtype))
+        value = _checked(value, type_spec)
+        return value if isinstance(value, tf.Tensor) else tf.convert_to_tensor(value, tf.as_dtype(dtype))
+
+
+_ARRAYS = typing.get_args(tff.array.Array)
+"""Types of arrays and scalars."""
+
+
+def elements(value) -> list:
+    """Return the elements of a caller's container as `tff.structure.from_container` orders them."""
+    if isinstance(value, Mapping):
+        return list(value.values())
+    if isinstance(value, (list, tuple)):
+        return list(value)
+    return list(tff.structure.from_container(value))
+
+
+def _members(value, type_spec: tff.StructType) -> list:
+    members = elements(value)
+    if len(members) != len(type_spec):
+        raise TypeError(f"a value of {len(members)} elements cannot be of type {type_spec}")
+    return members
+
+
+def _checked(value, type_spec: tff.TensorType):
+    """Return a caller's tensor, array or scalar.
+
+    The rules for arrays are those of TFF for what it sends to a worker. Raises TypeError if it is not of the type.
+    """
+    dtype = type_spec.dtype.type
+    if isinstance(value, tf.Variable):
+        value = value.read_value()
+    if isinstance(value, tf.Tensor):
+        if value.dtype != tf.as_dtype(dtype) or not tf.TensorShape(type_spec.shape).is_compatible_with(value.shape):
+            raise TypeError(f"a tensor of {value.dtype.name}{value.shape} cannot be of type {type_spec}")
+        return value
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        if not all(tff.array.is_compatible_dtype(member, dtype) for member in tree.flatten(value)):
+            raise TypeError(f"a {type(value).__name__} of other members cannot be of type {type_spec}")
+        value = np.asarray(value, dtype)
+    elif not isinstance(value, _ARRAYS):
+        raise TypeError(f"a {type(value).__name__} cannot be of type {type_spec}")
+    if not tff.array.is_compatible_shape(value, type_spec.shape) or not tff.array.is_compatible_dtype(value, dtype):
+        shape = getattr(value, "shape", ())
+        kind = getattr(value, "dtype", type(value).__name__)
+        raise TypeError(f"an array of {kind}{list(shape)} cannot be of type {type_spec}")
+    return value
 
 
 def _take_sequence(value, type_spec: tff.SequenceType) -> tf.Tensor:
