@@ -55,7 +55,7 @@ def write_partition(partition: Partition, path: PathLike) -> Path:
 def _write_table(partition: Partition, about: dict[str, Any], path: Path) -> Path:
     """Write the columns `client`, the samples of all clients in their order, and how many each client has."""
     held = partition.clients.values()
-    columns = {"about": [json.dumps(about, ensure_ascii=False)], "client": list(partition.clients)}
+    columns: dict[str, Any] = {"about": [json.dumps(about, ensure_ascii=False)], "client": list(partition.clients)}
     for split in _SPLITS:
         columns[split] = [sample_id for samples in held for sample_id in getattr(samples, split)]
         columns[f"{split}_samples"] = np.array([len(getattr(samples, split)) for samples in held], np.int64)
