@@ -12,10 +12,10 @@ FLOORS = {
     "datasets": (
         "apportion errors registry",
         "federated files json_values ranges seeds",
-        "catalogue",
-        "dialogues synthetic",
+        "catalogue tables",
+        "dialogues",
         "partition",
-        "relations",
+        "relations synthetic",
         "text",
         "documents encoded_clients",
         "entities",

@@ -230,12 +230,13 @@ def test_a_cluster_whose_workers_are_all_gone_is_an_error(started, tmp_path, mon
 
 
 def test_an_error_of_a_run_ends_the_others(started, tmp_path):
-    pool, _ = started({"a": 1, "b": 1})
+    pool, client = started({"a": 1, "b": 1})
     with pytest.raises(Diverged, match="no client had a finite update"):
         pool.ahead([planned(tmp_path / "sleeps"), planned(tmp_path / "diverges")])
-    wait_until(lambda: pid_of(tmp_path / "sleeps"))
     pool.close()
-    assert not alive(pid_of(tmp_path / "sleeps"))
+    assert {order.folder.name for _, _, order in client.orders} == {"sleeps", "diverges"}
+    begun = pid_of(tmp_path / "sleeps")  # on a busy machine it may not have begun
+    assert not begun or not alive(begun)
 
 
 def test_a_full_disk_of_a_worker_is_the_error_that_it_is_here(started, tmp_path):

@@ -142,24 +142,24 @@ class OneCall:
 
 
 def _argument_steps(plan: Plan) -> list[Step]:
-    return [step for step in plan.form.steps.values() if step.is_argument]
+    return [step for step in plan.all_steps.values() if step.is_argument]
 
 
-def _given(plan: Plan, stage: Stage) -> list[tff.Type]:
+def _types_from_clients(plan: Plan, stage: Stage) -> list[tff.Type]:
     """Return the types of what clients give in a stage: what is stored, then what is added to the sums."""
-    stored = [plan.form.steps[name].type_signature for name in stage.stored]
+    stored = [plan.all_steps[name].type_signature for name in stage.stored]
     return stored + [aggregation.value_type for aggregation in stage.sums]
 
 
 def _bytes_a_client(plan: Plan) -> int | None:
     """Return the bytes of what a client gives, or None where the rule of `OneCall.fits` refuses the computation."""
     arguments = [step.type_signature for step in _argument_steps(plan)]
-    given = [kind for stage in plan.stages for kind in _given(plan, stage)]
+    outputs = [kind for stage in plan.stages for kind in _types_from_clients(plan, stage)]
     if not plan.stages or any(tff.types.contains(kind, _is_sequence) for kind in arguments):
         return None
-    if any(tff.types.contains(kind, _has_no_fixed_size) for kind in given):
+    if any(tff.types.contains(kind, _has_no_fixed_size) for kind in outputs):
         return None
-    return sum(type_bytes(kind.member) for kind in given)
+    return sum(type_bytes(kind.member) for kind in outputs)
 
 
 def _is_sequence(kind: tff.Type) -> bool:
@@ -237,7 +237,7 @@ class _Stored(dict):
         self._clients, self._plan, self._row = clients, plan, row
 
     def __missing__(self, name: Name):
-        kind, lists = self._plan.form.steps[name].type_signature, self._clients.stored[name]
+        kind, lists = self._plan.all_steps[name].type_signature, self._clients.stored[name]
         value = self[name] = _item(kind, lists, self._row)
         return value
 
@@ -269,8 +269,10 @@ class _Graph:
         rows = np.argsort(np.concatenate(lanes)).astype(np.int32)
         with cancelled.managed() as manager:
             results = leaves.run_function(self._function, [*map(tf.convert_to_tensor, [*lanes, rows]), *flat], manager)
-        form, remaining = self._plan.form, iter(results)
-        return {name: structure_of(form.steps[name].type_signature, remaining) for name in form.result}
+        remaining = iter(results)
+        return {
+            name: structure_of(self._plan.all_steps[name].type_signature, remaining) for name in self._plan.result_names
+        }
 
     @property
     def _callers(self) -> tuple[_Caller, ...]:
@@ -286,7 +288,7 @@ class _Graph:
             caller.close()
 
     def _body(self, *tensors: tf.Tensor) -> list[tf.Tensor]:
-        form, remaining, at_server = self._plan.form, iter(tensors), {}
+        steps, remaining, at_server = self._plan.all_steps, iter(tensors), {}
         lanes = [next(remaining) for _ in self._lanes]
         clients = _Clients(lanes, next(remaining), {}, {})
         for step in _argument_steps(self._plan):
@@ -298,9 +300,9 @@ class _Graph:
         values: dict[object, object] = {CANCELLATION: self._server}
         self._plan.run(values, lambda step: at_server[step.name], functools.partial(self._totals, clients))
         result = []
-        for name in form.result:
-            if form.steps[name].per_client:
-                kinds = tensor_types(form.steps[name].type_signature)
+        for name in self._plan.result_names:
+            if steps[name].per_client:
+                kinds = tensor_types(steps[name].type_signature)
                 result += [_rows(*part, clients.rows) for part in zip(clients.stored[name], kinds, strict=True)]
             else:
                 result += tf.nest.flatten(values[name])
@@ -308,14 +310,14 @@ class _Graph:
 
     def _totals(self, clients: _Clients, stage: Stage, scope: Scope) -> list[object]:
         """Return the sums of a stage, and add what it stores to `clients.stored`."""
-        types = [list(tensor_types(kind)) for kind in _given(self._plan, stage)]
+        types = [list(tensor_types(kind)) for kind in _types_from_clients(self._plan, stage)]
         kinds = [kind for tensors in types for kind in tensors]
         lanes = zip(clients.lanes, self._lanes, strict=True)
         of_lanes = [self._lane(clients, stage, scope, indices, kinds, caller) for indices, caller in lanes]
         joined = iter([_one_list(lists, kind) for *lists, kind in zip(*of_lanes, kinds, strict=True)])
-        given = [[next(joined) for _ in tensors] for tensors in types]
-        clients.stored.update(zip(stage.stored, given, strict=False))
-        return self._added(clients, stage, scope, given[len(stage.stored) :])
+        outputs = [[next(joined) for _ in tensors] for tensors in types]
+        clients.stored.update(zip(stage.stored, outputs, strict=False))
+        return self._added(clients, stage, scope, outputs[len(stage.stored) :])
 
     def _lane(self, clients: _Clients, stage: Stage, scope: Scope, indices, kinds, caller: _Caller) -> list[tf.Tensor]:
         """Return what the clients of a lane give in a stage, a list of TensorFlow for each of `kinds`."""
@@ -331,8 +333,8 @@ class _Graph:
                     values[step.name] = structure_of(step.type_signature, tensors)
                 else:
                     values[step.name] = self._plan.compute(step, inner)
-            given = [*(values[name] for name in stage.stored), *(a.value(inner) for a in stage.sums)]
-            pairs = zip(lists, tf.nest.flatten(given), strict=True)
+            outputs = [*(values[name] for name in stage.stored), *(a.value(inner) for a in stage.sums)]
+            pairs = zip(lists, tf.nest.flatten(outputs), strict=True)
             return [tf.raw_ops.TensorListSetItem(input_handle=to, index=index, item=item) for to, item in pairs]
 
         def lane():
@@ -347,7 +349,7 @@ class _Graph:
         caller.after = lists or before
         return lists
 
-    def _added(self, clients: _Clients, stage: Stage, scope: Scope, given: list[list[tf.Tensor]]) -> list[object]:
+    def _added(self, clients: _Clients, stage: Stage, scope: Scope, outputs: list[list[tf.Tensor]]) -> list[object]:
         """Return the sums of a stage: what clients give is added in their order."""
         if not stage.sums:
             return []
@@ -355,7 +357,7 @@ class _Graph:
         def body(client, *totals):
             self._adding.after, row, flat, remaining = [client], clients.rows[client], [], iter(totals)
             inner = Scope({CANCELLATION: self._adding}, *scope.maps)
-            for aggregation, lists in zip(stage.sums, given, strict=True):
+            for aggregation, lists in zip(stage.sums, outputs, strict=True):
                 total = structure_of(aggregation.type, remaining)
                 added = aggregation.accumulate(inner)((total, _item(aggregation.value_type, lists, row)))
                 kinds = tensor_types(aggregation.type)

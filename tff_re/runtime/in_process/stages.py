@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import collections
 import concurrent.futures
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -130,9 +130,19 @@ class Plan:
 
         The compiled type does not name these containers.
         """
-        parts = [part(self.form.steps[name]) for name in self.form.result]
+        parts = [part(self.all_steps[name]) for name in self.result_names]
         packed = tff.structure.pack_sequence_as(self.form.result_type, parts)
         return tff.types.type_to_py_container(packed, result_type)
+
+    @property
+    def all_steps(self) -> Mapping[Name, Step]:
+        """The computation's steps by name, the parts of its argument included."""
+        return self.form.steps
+
+    @property
+    def result_names(self) -> Sequence[Name]:
+        """The names of the steps whose values are the parts of the result."""
+        return self.form.result
 
     @property
     def held_nodes(self) -> int:
