@@ -1,4 +1,4 @@
-"""What losses read of the round's global model, beside the outputs of the model in training."""
+"""What losses read of the round's global model, in addition to the outputs of the model in training."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ def global_outputs(client: Client) -> GlobalOutputs:
 
 
 def of_batch(client: Client, outputs: GlobalOutputs, rows: tf.Tensor) -> GlobalOutputs:
-    """Return what the losses of a batch read of `global_outputs`; `rows` int32 [B] are the batch's examples."""
+    """Return what the losses of a batch read of `global_outputs`.
+
+    `rows`, int32 [B], are the batch's examples.
+    """
     by_row = {f"{GLOBAL}{name}" for name in client.local_model.global_rows}
     places = output_rows(client, rows) if by_row else None
     return {name: tf.gather(value, places) if name in by_row else value for name, value in outputs.items()}

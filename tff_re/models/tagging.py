@@ -128,7 +128,9 @@ def tag_losses(labels: tf.Tensor, outputs: Outputs) -> tf.Tensor:
 
 
 def _expected_losses(labels: tf.Tensor, logits: tf.Tensor, outputs: Outputs) -> tf.Tensor:
-    """The mean of -log p(tag) over tags that the annotation leaves possible, float32 [N]; with a CRF as `tag_losses`.
+    """The mean of -log p(tag) over tags that the annotation leaves possible, float32 [N].
+
+    With a CRF it is a text's over the number of its rows, as `tag_losses` has it.
 
     An annotated entity has its tag. Elsewhere outside and the types that the text is not annotated with are possible,
     with the probabilities that the round's global model gives them there (the q of Jie et al. 2019, "Better Modeling of
