@@ -146,7 +146,11 @@ def test_hospitals_that_annotate_different_types(sections, tmp_path):
     task = {"annotated": annotated, **sections.get("task", {})}
     run = trained(tmp_path, recipe(**{**sections, "task": task}), files, everything)
     assert run.simulation.prepared.annotated == {"aachen": ("drug",), "bonn": ("symptom",)}
-    assert_same_weights(run.result.weights, run.simulated.weights)
+    if tokenizer is None:
+        assert_same_weights(run.result.weights, run.simulated.weights)
+    else:  # a site runs the frozen layers in batches of its own texts, which may change last digits
+        for ours, expected in zip(run.result.weights.trainable, run.simulated.weights.trainable, strict=True):
+            np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-6)
     assert run.result.chosen == run.simulated.chosen
 
 
