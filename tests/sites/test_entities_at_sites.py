@@ -127,7 +127,8 @@ def site_files(folder, **tables):
         pytest.param(
             {
                 "task": {"encoding": "pieces", "tokenizer": str(chinese_encoder()), "min_clients": None},
-                "model": {"name": "token_encoder", "frozen_layers": 1},
+                # Frozen layers would run in batches of a site's own texts, which may change last digits.
+                "model": {"name": "token_encoder"},
             },
             id="pieces",
             marks=pytest.mark.slow,
@@ -146,11 +147,7 @@ def test_hospitals_that_annotate_different_types(sections, tmp_path):
     task = {"annotated": annotated, **sections.get("task", {})}
     run = trained(tmp_path, recipe(**{**sections, "task": task}), files, everything)
     assert run.simulation.prepared.annotated == {"aachen": ("drug",), "bonn": ("symptom",)}
-    if tokenizer is None:
-        assert_same_weights(run.result.weights, run.simulated.weights)
-    else:  # a site runs the frozen layers in batches of its own texts, which may change last digits
-        for ours, expected in zip(run.result.weights.trainable, run.simulated.weights.trainable, strict=True):
-            np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-6)
+    assert_same_weights(run.result.weights, run.simulated.weights)
     assert run.result.chosen == run.simulated.chosen
 
 
