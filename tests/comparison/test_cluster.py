@@ -328,7 +328,7 @@ def of_runs(out):
 def whole(dask_cluster, tmp_path_factory):
     """A suite, and its runs one after the other."""
     folder = tmp_path_factory.mktemp("whole")
-    path = plain_suite(folder, ("fedavg", "fedpa"), (0,), rounds=100)
+    path = plain_suite(folder, ("fedavg", "fedpa"), (0,), rounds=400)
     process = Process("compare", "--suite", path, "--out", folder / "out")
     assert process.end().code == 0
     return SimpleNamespace(path=path, files=of_runs(folder / "out"))
