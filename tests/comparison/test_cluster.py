@@ -21,6 +21,7 @@ from tests.comparison.test_workers import ROOT, Heard, alive, grid, pid_of, plan
 from tests.upper_floors import Process, command, refusal, rounds_in
 from tff_re.comparison import cluster, cluster_node, parallel
 from tff_re.comparison.planning import Watcher
+from tff_re.comparison.worker import SetUp
 from tff_re.errors import Diverged, UserError
 from tff_re.tasks.data_paths import DataPaths
 
@@ -106,8 +107,8 @@ def started(monkeypatch):
             client.others = others
             monkeypatch.setattr(cluster, "connect", lambda address: client)
             here = SimpleNamespace(finished=lambda run: None)
-            nothing = {"runtime_name": "in-process", "clients": None, "resume": False, "check": None}
-            made = cluster.Cluster(here, "tcp://a:1", DataPaths(), watcher or Watcher(), **nothing)
+            set_up = SetUp(DataPaths(), "in-process", clients=None, resume=False, check=None)
+            made = cluster.Cluster(here, "tcp://a:1", set_up, watcher or Watcher())
             return stack.enter_context(contextlib.closing(made)), client
 
         yield start
@@ -349,7 +350,7 @@ def under_way(path, out, address):
 @pytest.mark.slow
 def test_a_worker_that_is_killed_changes_no_file(dask_cluster, whole, tmp_path):
     with under_way(whole.path, tmp_path / "out", dask_cluster.scheduler_address) as process:
-        next(iter(dask_cluster.workers.values())).process.process.kill()  # its nanny starts another one
+        next(iter(dask_cluster.workers.values())).process.process.kill()  # Dask starts it again
         ended = process.end()
     assert ended.code == 0 and ended.err.count("was lost") == 1, ended
     assert of_runs(tmp_path / "out") == whole.files and (tmp_path / "out" / "comparison.csv").exists()

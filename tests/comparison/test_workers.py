@@ -17,7 +17,7 @@ import pytest
 
 from tff_re.comparison import parallel
 from tff_re.comparison.planning import InOrder, Part, PlannedRun, Watcher, shares
-from tff_re.comparison.worker import _sendable
+from tff_re.comparison.worker import SetUp, _sendable
 from tff_re.errors import Diverged, UserError
 from tff_re.runtime import RuntimeProblem, WorkerDied
 from tff_re.runtime.base import cores_to_use, limit_cores, threads_an_operation, usable_cores
@@ -52,8 +52,8 @@ class _Model:
 def workers(jobs, watcher):
     """Workers that find no finished runs."""
     here = SimpleNamespace(finished=lambda run: None)
-    nothing = {"runtime_name": "in-process", "clients": None, "resume": False, "check": None}
-    return parallel.Workers(here, jobs, DataPaths(), watcher, **nothing)
+    set_up = SetUp(DataPaths(), "in-process", clients=None, resume=False, check=None)
+    return parallel.Workers(here, jobs, set_up, watcher)
 
 
 class Heard(Watcher):

@@ -154,7 +154,7 @@ def test_of_runs_with_other_clients_the_epsilon_is_that_of_one_example(tmp_path)
     decisions, other = decisions_of(tmp_path), TrainingData("texts.json", DATA.digest, "c" * 64)
     shared_run(decisions, "0", 3)
     shared_run(decisions, "1", 2, data=other, clients=("z",))
-    # An example moves an update of norm 1 to another one, by 2 at most.
+    # An example moves an update of norm 1 to another update of norm 1, by 2 at most.
     assert decisions.ledger.epsilon(DATA.digest, "shares") == concentrated_epsilon(5 * 4 / 8, 1e-5)
     assert "for one example, if 3 sites of each total" in decisions.ledger.lines()[0]
     whole = [TrainingData("texts.json", DATA.digest, partition * 64, one_client=True) for partition in "bc"]

@@ -8,6 +8,7 @@ the run of a worker that is lost is repeated by another worker.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import os
 import pickle
@@ -27,11 +28,9 @@ from tff_re.comparison.planning import Watcher
 from tff_re.comparison.pool import Event, Pool
 from tff_re.comparison.worker import GRACE, SetUp
 from tff_re.errors import UserError
-from tff_re.tasks.data_paths import DataPaths
 
 if TYPE_CHECKING:  # it imports TensorFlow
     from tff_re.comparison.outcome import RunsHere
-    from tff_re.comparison.suite import Suite
 
 CONNECT_SECONDS = 10.0
 """Until a scheduler has answered."""
@@ -63,7 +62,7 @@ def connect(address: str) -> Any:
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what it says of lost workers is said here
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # versions of what is of no use here
+            warnings.simplefilter("ignore")  # about versions of packages that this command does not use
             return Client(address, timeout=CONNECT_SECONDS, set_as_default=False, name="tff-re")
     except (OSError, ValueError) as error:  # TimeoutError among them; ValueError: a host that is none
         reason = " ".join(str(error).split()) or type(error).__name__
@@ -95,31 +94,18 @@ class Remote:
 class Cluster(Pool):
     """Does the runs of a comparison on a cluster whose workers share the file system with this process."""
 
-    def __init__(
-        self,
-        here: RunsHere,
-        address: str,
-        data_paths: DataPaths,
-        watcher: Watcher,
-        *,
-        runtime_name: str,
-        clients: int | None,
-        resume: bool,
-        check: Suite | None,
-    ):
+    def __init__(self, here: RunsHere, address: str, set_up: SetUp, watcher: Watcher):
         """Args:
         here: reads the runs that are finished.
         address: of Dask's scheduler.
-        data_paths: where the data are.
+        set_up: of the processes.
         watcher: is told of all runs.
-        runtime_name, clients, resume, check: see `RunsHere`.
 
         Raises:
           UserError: see `connect`.
         """
         super().__init__(here, watcher)
-        self._set_up = (data_paths, runtime_name, clients, resume, check)
-        self._address, self._comparison = address, f"tff-re-{uuid.uuid4().hex[:12]}"
+        self._set_up, self._address, self._comparison = set_up, address, f"tff-re-{uuid.uuid4().hex[:12]}"
         self._seen: str | None = None
         self._workers: dict[str, Remote] = {}
         self._refused: set[str] = set()
@@ -275,7 +261,7 @@ class Cluster(Pool):
     def _fitting(self, workers: list[Remote], *, first: bool = False) -> list[Remote]:
         """Those of the workers that can do this comparison's runs.
 
-        For another one there is a line, and a UserError if it is one of the `first`.
+        Each other worker gets a line, and is a UserError if it is among the `first`.
         """
         submit = self._client.submit
         looks = {w: submit(look, os.getcwd(), self._seen, self._comparison, **self._on(w, "look")) for w in workers}
@@ -314,9 +300,8 @@ class Cluster(Pool):
 
     def _submit(self, worker: Remote, message: Any) -> Any:
         """The future of an order, see `worker.Naming`."""
-        data_paths, *rest = self._set_up
         variables = {name: os.environ[name] for name in FORWARDED if name in os.environ}
-        set_up = pickle.dumps(SetUp(data_paths, *rest, worker.cores))
+        set_up = pickle.dumps(dataclasses.replace(self._set_up, cores=worker.cores))
         start = Start(self._comparison, os.getcwd(), variables, set_up)
         name = "data" if worker.number is None else message.folder.name
         future = self._client.submit(cluster_node.run, start, pickle.dumps(message), **self._on(worker, name))

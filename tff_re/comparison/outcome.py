@@ -20,6 +20,7 @@ from tff_re.comparison.costs import steps_by_round
 from tff_re.comparison.planning import InOrder, Part, PlannedRun, Watcher, has_diverged
 from tff_re.comparison.suite import Entry, Suite, require_metrics_of, run_folder, sweep_folder
 from tff_re.comparison.sweep import Attempt, Setting, Sweep, Tuned, as_overrides, describe, tune
+from tff_re.comparison.worker import SetUp
 from tff_re.errors import Diverged, UserError
 from tff_re.recipes.reading import Recipe
 from tff_re.report.precision_recall import Points
@@ -166,8 +167,8 @@ def compare(
     runs = RunsHere(builder, on_start=on_start, on_round=on_round, **setting)
     if jobs > 1 or cluster is not None:
         number = max(len(suite.entries) * len(suite.seeds), 0 if suite.tuning is None else suite.tuning.runs)
-        ways = builder.data_paths, watcher or InOrder(on_start, on_round)
-        runs = _at_once(runs, min(jobs, number), cluster, ways, setting)
+        set_up = SetUp(builder.data_paths, **setting)
+        runs = _at_once(runs, min(jobs, number), cluster, set_up, watcher or InOrder(on_start, on_round))
     with contextlib.closing(runs):
         if not resume and same_task:
             first = suite.entries[0].recipe_for(suite.seeds[0])
@@ -182,17 +183,17 @@ def compare(
             return _run_all(suite, out, runs, part)
 
 
-def _at_once(runs: RunsHere, jobs: int, cluster: str | None, ways: tuple, setting: dict[str, Any]) -> Pool:
+def _at_once(runs: RunsHere, jobs: int, cluster: str | None, set_up: SetUp, watcher: Watcher) -> Pool:
     """What does several runs at once: processes here, or those of a cluster."""
     if cluster is not None and jobs > 1:
         raise UserError("jobs and cluster exclude each other; leave one of them out")
     if cluster is None:
         from tff_re.comparison.parallel import Workers
 
-        return Workers(runs, jobs, *ways, **setting)
+        return Workers(runs, jobs, set_up, watcher)
     from tff_re.comparison.cluster import Cluster
 
-    return Cluster(runs, cluster, *ways, **setting)
+    return Cluster(runs, cluster, set_up, watcher)
 
 
 def _run_all(suite: Suite, out: Path, runs: RunsHere | Pool, part: Part | None) -> dict[str, dict[int, Outcome]]:

@@ -7,6 +7,7 @@ a killed one ends all others without saying whose run it was, and a task cannot 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import signal
 import socket
@@ -24,11 +25,9 @@ from tff_re.comparison.pool import Event, Pool
 from tff_re.comparison.worker import GRACE, SetUp
 from tff_re.errors import UserError
 from tff_re.runtime.base import usable_cores
-from tff_re.tasks.data_paths import DataPaths
 
 if TYPE_CHECKING:  # it imports TensorFlow
     from tff_re.comparison.outcome import RunsHere
-    from tff_re.comparison.suite import Suite
 
 _PROGRAM = "from tff_re.comparison.worker import main; main()"
 
@@ -39,29 +38,16 @@ class Workers(Pool):
     The processes end with `close`, and by themselves when this process ends in whatever way.
     """
 
-    def __init__(
-        self,
-        here: RunsHere,
-        jobs: int,
-        data_paths: DataPaths,
-        watcher: Watcher,
-        *,
-        runtime_name: str,
-        clients: int | None,
-        resume: bool,
-        check: Suite | None,
-    ):
+    def __init__(self, here: RunsHere, jobs: int, set_up: SetUp, watcher: Watcher):
         """Args:
         here: reads the runs that are finished.
         jobs: how many processes there are at most; the cores are divided among them.
-        data_paths: where the data are.
+        set_up: of the processes.
         watcher: is told of all runs.
-        runtime_name, clients, resume, check: see `RunsHere`.
         """
         super().__init__(here, watcher)
         self._jobs = jobs
-        cores = max(1, usable_cores() // jobs)
-        self._set_up = SetUp(data_paths, runtime_name, clients, resume, check, cores)
+        self._set_up = dataclasses.replace(set_up, cores=max(1, usable_cores() // jobs))
         self._workers: list[WorkerProcess] = []
         self._ready: deque[WorkerProcess] = deque()
 

@@ -49,7 +49,7 @@ class SetUp:
     Attributes:
       data_paths: where the data are.
       runtime_name, clients, resume, check: see `RunsHere`.
-      cores: that it computes with.
+      cores: that it computes with; a pool of workers sets them.
     """
 
     data_paths: DataPaths
@@ -57,7 +57,7 @@ class SetUp:
     clients: int | None
     resume: bool
     check: Suite | None
-    cores: int
+    cores: int = 1
 
 
 @dataclass(frozen=True)
