@@ -166,7 +166,7 @@ def build_model(size: Size, folder: str, vocabulary: int, dropout: float | None 
         build=lambda: document_encoder.MODEL.build(options, inputs, 2),
         input_spec={**inputs.specs, "y": tf.TensorSpec([None], tf.int32)},
         num_classes=2,
-        **document_encoder.MODEL.local_parts(options),
+        **document_encoder.MODEL.local_parts(options, inputs),
     )
 
 

@@ -85,7 +85,7 @@ def _contender(name: str, inputs, **options) -> tuple[LocalModel, Callable]:
         build=lambda: model.build(options, inputs, classes),
         input_spec={**inputs.specs, "y": tf.TensorSpec([None], tf.int32)},
         num_classes=classes,
-        **model.local_parts(options),
+        **model.local_parts(options, inputs),
     )
     return local, lambda count: _examples(inputs, count)
 
