@@ -35,6 +35,7 @@ class Small:
       options: of all algorithms.
       settings: keys of all entries, as --set takes them.
       expected: least speed-up of two jobs.
+      metric: of the tables.
       encoder: whether it needs the folder of one.
     """
 
@@ -43,6 +44,7 @@ class Small:
     options: dict[str, object]
     settings: tuple[str, ...]
     expected: float
+    metric: str = "test/accuracy"
     encoder: bool = False
 
 
@@ -60,6 +62,7 @@ SUITES = {
         {"optimizer": "adam", "batch_size": 32},
         ("training.rounds=16", "evaluation.every=2", *COMMON),
         1.8,
+        metric="test/auc",
     ),
     "encoder, five of six layers frozen": Small(
         "flcmc-shipped-bert",
@@ -125,7 +128,8 @@ def write_suite(small: Small, folder: Path, shared: Path) -> Path:
     if small.encoder:
         settings.append(f"task.tokenizer={json.dumps(str(encoder(shared / 'encoder')))}")
     entries = [{"name": name, "algorithm": {"name": name, **small.options}} for name in small.algorithms]
-    suite = {"title": "Small", "recipe": small.recipe, "seeds": list(SEEDS), "set": settings, "entry": entries}
+    suite = {"title": "Small", "recipe": small.recipe, "seeds": list(SEEDS), "metrics": [small.metric], "set": settings}
+    suite["entry"] = entries
     path = folder / "small.toml"
     path.write_text(tomli_w.dumps(suite), "utf-8")
     return path

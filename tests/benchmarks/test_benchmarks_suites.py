@@ -1,5 +1,6 @@
 """The benchmark of `compare --jobs`, in a size that measures nothing, and the schedule of suites on made-up workers."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -85,3 +86,13 @@ def test_the_suites_are_ones(tmp_path, monkeypatch):
         recipes = [entry.recipe_for(0) for entry in suite.entries]
         assert [recipe.algorithm.name for recipe in recipes] == [*small.algorithms]
         assert getattr(recipes[0].model.options, "frozen_layers", 0) == (5 if small.encoder else 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["LR", "PCNN"])
+def test_a_small_suite_runs_with_one_and_two_jobs(name, tmp_path, monkeypatch):
+    small = suites.SUITES[name]
+    few = ("training.rounds=1", "evaluation.every=1", *suites.COMMON)
+    monkeypatch.setattr(suites, "SUITES", {name: replace(small, algorithms=small.algorithms[:1], settings=few)})
+    markdown = suites.run(1, tmp_path)
+    assert f"\n| {name} | 2 | 1 | " in markdown and f"\n| {name} | 2 | 2 | " in markdown
