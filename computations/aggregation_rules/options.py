@@ -90,7 +90,7 @@ class AggregationOptions:
     zeroing_quantile: float | None = field(default=None, validator=optional(_BETWEEN))
     zeroing_factor: float = field(default=2.0, validator=POSITIVE)
 
-    def __attrs_post_init__(self):
+    def __attrs_post_init__(self) -> None:
         fields = attrs.fields_dict(type(self))
         of_rules = {key: ("rule", (rule.name,)) for rule in RULES.values() for key in _keys(rule) if key in fields}
         refuse_unread(self, _NEEDS | of_rules)
