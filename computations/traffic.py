@@ -111,7 +111,7 @@ def uploads(computation: tff.Computation) -> list[tff.Type]:
     return sent_types
 
 
-def _sent(call) -> tff.Type:
+def _sent(call: tff.framework.Call) -> tff.Type:
     """Return the type of what each client sends in an aggregation."""
     argument = call.argument.type_signature
     return (argument[0] if call.function.uri == "federated_aggregate" else argument).member
@@ -128,7 +128,7 @@ def intrinsic_calls(computation: tff.Computation) -> list:
     """Return all calls of an intrinsic in the native form of a computation."""
     calls = []
 
-    def look(block):
+    def look(block: tff.framework.ComputationBuildingBlock) -> tuple[tff.framework.ComputationBuildingBlock, bool]:
         if isinstance(block, tff.framework.Call) and isinstance(block.function, tff.framework.Intrinsic):
             calls.append(block)
         return block, False

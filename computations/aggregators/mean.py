@@ -81,7 +81,7 @@ def _lean_mean(value_type: tff.Type, weight_type: tff.Type, max_bytes: int) -> t
         tff.FederatedType(value_type, tff.CLIENTS),
         tff.FederatedType(weight_type, tff.CLIENTS),
     )
-    def next_fn(state: Value, value: Value, weight: Value) -> Value:
+    def next_fn(state: Value, value: Value, weight: Value) -> tff.templates.MeasuredProcessOutput:
         means = [_mean_of_group(picked(value, group), weight) for group in groups]
         means_type = tff.types.to_type([m.type_signature.member for m in means])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+from typing import TypeAlias
 
 import tensorflow as tf
 
@@ -13,7 +14,7 @@ from computations.errors import CompositionError
 from computations.federated.values import Structure, Value
 from computations.named import named_sum
 
-Factory = tff.aggregators.WeightedAggregationFactory
+Factory: TypeAlias = tff.aggregators.WeightedAggregationFactory
 
 
 class NormalisedMeanFactory(Factory):

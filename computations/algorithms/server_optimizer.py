@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import attrs
 
+from computations.algorithms.options import LocalOptions
 from computations.errors import CompositionError
 from computations.federated_algorithm import FederatedAlgorithm, recompose
 from computations.server_updates import ServerOptimizerOptions, server_optimizer
@@ -13,7 +14,7 @@ REPLACED = ("server_step", "server_momentum", "noise_scale")
 
 
 def with_server_optimizer(
-    algorithm: FederatedAlgorithm, options: ServerOptimizerOptions, of_algorithm
+    algorithm: FederatedAlgorithm, options: ServerOptimizerOptions, of_algorithm: LocalOptions
 ) -> FederatedAlgorithm:
     """Return the algorithm with that optimizer in place of its step along the aggregated update.
 

@@ -55,7 +55,7 @@ class AttackOptions:
     trigger_place: int | None = field(default=None, validator=optional(ge(0)))
     poisoned_share: float = field(default=0.5, validator=and_(gt(0), le(1)))
 
-    def __attrs_post_init__(self):
+    def __attrs_post_init__(self) -> None:
         if self.clients >= 1 and self.clients != int(self.clients):
             raise ValueError(f"clients must be a whole number or a share below 1, got {self.clients:g}")
         refuse_unread(self, _NEEDS)

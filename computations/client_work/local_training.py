@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import collections
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -18,6 +20,7 @@ from computations.client_work.optimizers import ClientOptimizer
 from computations.client_work.selection import NOT_PRIVATE as SELECTION_NOT_PRIVATE
 from computations.client_work.work import ClientWork
 from computations.errors import CompositionError
+from computations.federated.values import Structure, Value, Weights
 from computations.local_model import LocalModel
 from computations.privacy.example_gradients import ExamplePrivacy
 
@@ -69,7 +72,7 @@ def build_local_training(
     work = _LocalWork(model, objective, optimizer, training, client_update, own_models, selection, client_state_type)
     blank = functools.lru_cache(maxsize=1)(model.initial_weights)
 
-    def initial_client_state(examples, seed=0):
+    def initial_client_state(examples: Mapping[str, np.ndarray], seed: Any = 0) -> Structure:
         return blank(seed) if own_models else objective.initial_client_state(model, examples)
 
     return ClientWork(
@@ -122,7 +125,7 @@ class _LocalWork:
         """Return the round, and the side channel's initial state, which clients get from the server's state."""
         channel = self.objective.side_channel
 
-        def first_state(*weights):
+        def first_state(*weights: Weights) -> Structure:
             shared = {} if channel is None else {"shared": channel.initial(*weights)}
             return collections.OrderedDict(round=tf.constant(0, tf.int32), **shared)
 
@@ -157,7 +160,7 @@ class _LocalWork:
             arguments_type["chosen"] = self.selection.type_signature.result.chosen.member
 
         @tff.tensorflow.computation(tff.types.to_type(arguments_type))
-        def train(arguments):
+        def train(arguments: Structure) -> collections.OrderedDict[str, Structure]:
             if self.own_models:
                 arguments = collections.OrderedDict(arguments, weights=arguments["client_state"])
             return train_client(
@@ -180,7 +183,7 @@ class _LocalWork:
 
     @cached_property
     def initialize(self) -> tff.Computation:
-        def begin(state):
+        def begin(state: Value) -> Value:
             return state if self.side is None else _join(state, self.side.initialize())
 
         if self.own_models:
@@ -206,7 +209,7 @@ class _LocalWork:
         )
 
         @tff.federated_computation(tff.types.to_type(inputs_type))
-        def next_round(inputs):
+        def next_round(inputs: Value) -> Value:
             state = inputs["state"]
             if self.side is not None:
                 state = tff.federated_zip(collections.OrderedDict(round=state["round"], shared=state["shared"]))
@@ -236,24 +239,24 @@ class _LocalWork:
 
         return next_round
 
-    def _next_shared(self, side_state, state, upload, totals):
+    def _next_shared(self, side_state: Value, state: Value, upload: Value, totals: Value) -> Value:
         """Return the server's next state with what the side channel makes of the uploads."""
         sent = self.side.next(side_state, upload)
 
         @tff.tensorflow.computation(self.state_type, sent.result.type_signature.member, totals.type_signature.member)
-        def update_shared(state, aggregated, total):
+        def update_shared(state: Structure, aggregated: Structure, total: Structure) -> Structure:
             shared = self.objective.side_channel.update(state["shared"], aggregated, total["counted"])
             return collections.OrderedDict(state, shared=shared)
 
         return _join(tff.federated_map(update_shared, (state, sent.result, totals)), sent.state)
 
-    def _metrics(self, totals, selected):
+    def _metrics(self, totals: Value, selected: Value) -> Value:
         """Return the metrics of the training and of the selection, at the server."""
         if totals is None:
             return tff.federated_value((), tff.SERVER)
 
         @tff.tensorflow.computation(totals.type_signature.member)
-        def to_metrics(total):
+        def to_metrics(total: Structure) -> Structure:
             return collections.OrderedDict(
                 [
                     ("local/loss", tf.math.divide_no_nan(total["loss"], total["seen"])),
@@ -272,7 +275,7 @@ class _LocalWork:
         return tff.federated_map(join, both)
 
 
-def _join(state, side):
+def _join(state: Value, side: Value) -> Value:
     """Return the server's state joined with that of the side channel's aggregator.
 
     The latter stays at the server, and clients get the rest.

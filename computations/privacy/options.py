@@ -53,7 +53,7 @@ class PrivacyOptions:
     colluding_sites: int = field(default=0, validator=ge(0))
     noise_seed: str = "run"
 
-    def __attrs_post_init__(self):
+    def __attrs_post_init__(self) -> None:
         of_clients = ("mechanism", "clip_quantile", "normaliser", "least_sites", "colluding_sites")
         refuse_unread(self, dict.fromkeys(of_clients, ("unit", ("client",))))
         if self.colluding_sites and self.least_sites is None:
