@@ -123,7 +123,7 @@ def build_example_statistics(model: LocalModel) -> tff.Computation:
     return example_statistics
 
 
-def _for_batches(model: LocalModel, function: Callable) -> Callable:
+def _for_batches(model: LocalModel, function: Callable) -> tf.types.experimental.ConcreteFunction:
     """Return the function of a batch of examples as a graph for batches of any size."""
     specs = {name: tf.TensorSpec(spec.shape, spec.dtype) for name, spec in model.input_spec.items()}
     return tf.function(function, autograph=False).get_concrete_function(specs)

@@ -37,15 +37,16 @@ GLOBAL = "global_"
 NOT_FEATURES = (LABEL, TRIPLE, PLATFORM, GROUP)
 """What an example may have beside the model's features."""
 
+Statistics = Callable[[tf.Tensor, Mapping[str, tf.Tensor]], Mapping[str, tf.Tensor]]
+"""(labels, outputs) -> tensors by name, see `LocalModel`."""
+
 
 def cross_entropy_losses(labels: tf.Tensor, outputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
     """Return the cross-entropy of every example: labels int32 [B], outputs['logits'] float32 [B, C] -> float32 [B]."""
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=outputs["logits"])
 
 
-def confusion_statistics(
-    num_classes: int,
-) -> Callable[[tf.Tensor, Mapping[str, tf.Tensor]], Mapping[str, tf.Tensor]]:
+def confusion_statistics(num_classes: int) -> Statistics:
     """Return a single-label classifier's statistics: `confusion` float32 [C, C] (row: label, column: prediction)."""
 
     def statistics(labels: tf.Tensor, outputs: Mapping[str, tf.Tensor]) -> Mapping[str, tf.Tensor]:
@@ -154,7 +155,7 @@ class LocalModel:
     num_classes: int
     classifier: str | None = None
     losses: Callable[[tf.Tensor, Mapping[str, tf.Tensor]], tf.Tensor] = cross_entropy_losses
-    statistics: Callable[[tf.Tensor, Mapping[str, tf.Tensor]], Mapping[str, tf.Tensor]] | None = None
+    statistics: Statistics = None  # type: ignore[assignment]  # `__post_init__` replaces None
     initialise: Callable[[tf.keras.Model], None] | None = None
     rows: str | None = None
     row_labels: str | None = None
@@ -275,7 +276,7 @@ class LocalModel:
 
         These are the labels of the examples if rows have no single class.
         """
-        if self.row_labels is None:
+        if self.row_labels is None or self.rows is None:  # `row_labels` needs `rows`
             return examples[LABEL]
         return tf.boolean_mask(examples[self.row_labels], examples[self.rows] >= 0)
 

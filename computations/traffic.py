@@ -124,9 +124,9 @@ def _places(type_spec: tff.Type) -> set:
     return set().union(*map(_places, type_spec.children())) if isinstance(type_spec, tff.StructType) else set()
 
 
-def intrinsic_calls(computation: tff.Computation) -> list:
+def intrinsic_calls(computation: tff.Computation) -> list[tff.framework.Call]:
     """Return all calls of an intrinsic in the native form of a computation."""
-    calls = []
+    calls: list[tff.framework.Call] = []
 
     def look(block: tff.framework.ComputationBuildingBlock) -> tuple[tff.framework.ComputationBuildingBlock, bool]:
         if isinstance(block, tff.framework.Call) and isinstance(block.function, tff.framework.Intrinsic):

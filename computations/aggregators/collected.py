@@ -40,7 +40,7 @@ class CollectedFactory(tff.aggregators.WeightedAggregationFactory):
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
         """Return a process over a structure of float tensors, or one tensor, and a scalar weight."""
         value_type, weight_type = tff.types.to_type(value_type), tff.types.to_type(weight_type)
-        skeletons = []
+        skeletons: list[Structure] = []
 
         @tff.tensorflow.computation(value_type, weight_type)
         def flatten(value: Structure, weight: tf.Tensor) -> Structure:

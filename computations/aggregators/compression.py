@@ -113,7 +113,8 @@ class EncodedSumFactory(tff.aggregators.UnweightedAggregationFactory):
 
     def create(self, value_type: tff.Type) -> tff.templates.AggregationProcess:
         """Return a stateless process over a structure of float tensors of fixed shapes, without measurements."""
-        value_type, code, skeletons = tff.types.to_type(value_type), self._code, []
+        value_type, code = tff.types.to_type(value_type), self._code
+        skeletons: list[Structure] = []
 
         @tff.tensorflow.computation(value_type)
         def encode(value: Structure) -> list[Mapping[str, tf.Tensor]]:

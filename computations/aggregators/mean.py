@@ -60,7 +60,7 @@ class LeanMeanFactory(tff.aggregators.WeightedAggregationFactory):
 @functools.lru_cache(maxsize=64)  # most algorithms of a comparison have the same one
 def _lean_mean(value_type: tff.Type, weight_type: tff.Type, max_bytes: int) -> tff.templates.AggregationProcess:
     plain = tff.aggregators.MeanFactory(no_nan_division=True).create(value_type, weight_type)
-    skeletons = []
+    skeletons: list[Structure] = []
 
     @tff.tensorflow.computation(value_type)
     def flatten(value: Structure) -> list[tf.Tensor]:
@@ -100,7 +100,8 @@ def _lean_mean(value_type: tff.Type, weight_type: tff.Type, max_bytes: int) -> t
 
 def _groups(types: list[tff.TensorType], max_bytes: int) -> list[list[int]]:
     """Return groups of tensor indices, with neighbours together while their bytes are at most `max_bytes`."""
-    groups, filled = [], max_bytes
+    groups: list[list[int]] = []
+    filled = max_bytes
     for index, type_spec in enumerate(types):
         size = type_bytes(type_spec)
         if filled + size > max_bytes:

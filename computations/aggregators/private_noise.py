@@ -151,7 +151,7 @@ class Noise:
         ]
 
     def next_state(
-        self, state: Structure, within: tf.Tensor | None = None
+        self, state: Structure, within: Any = None
     ) -> tuple[Structure, collections.OrderedDict[str, tf.Tensor]]:
         """Return (the next round's state, measurements), in the TensorFlow of the server's step.
 

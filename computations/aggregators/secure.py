@@ -142,7 +142,7 @@ class SecureSumFactory(tff.aggregators.UnweightedAggregationFactory):
 
 def packing(value_type: tff.Type) -> Callable[[Sequence[tf.Tensor]], object]:
     """Return what makes a value of a type of its tensors, which are cast to its dtypes."""
-    skeletons = []
+    skeletons: list[Structure] = []
 
     @tff.tensorflow.computation(value_type)
     def flatten(value: Structure) -> list[tf.Tensor]:

@@ -42,6 +42,7 @@ class NormalisedAveragingOptions(AdamOrSgdOptions):
 )
 def fednova(model: LocalModel, options: NormalisedAveragingOptions) -> FederatedAlgorithm:
     """mean of updates divided by the client's number of steps, times the mean number of steps"""
+    optimizer: SGD | SelfAdam
     if options.optimizer == "adam":
         optimizer = SelfAdam(options.learning_rate)
     else:

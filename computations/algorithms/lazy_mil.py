@@ -27,6 +27,7 @@ from computations.algorithms.parts import adam_or_sgd, with_aggregator
 from computations.algorithms.registry import algorithm
 from computations.bags import require_linear_classifier
 from computations.client_work import ClientWork
+from computations.client_work.client_training import Weighting
 from computations.client_work.objectives import (
     AtLeastOne,
     BagAverage,
@@ -208,5 +209,5 @@ def _on_shared(work: ClientWork, share: tff.Computation) -> ClientWork:
 def _composed(model: LocalModel, options: BagOptions, objective: Objective, **rest: Any) -> FederatedAlgorithm:
     attends = options.aggregation == "attention"
     aggregator = AttentionFactory(options.granularity) if attends else mean()
-    weighting = "uniform" if attends else options.weighting
+    weighting: Weighting = "uniform" if attends else options.weighting
     return with_aggregator(model, options, adam_or_sgd(options), objective, aggregator, weighting, **rest)

@@ -68,9 +68,7 @@ class Predictions:
             sent[self.row_labels] = tf.minimum(tags, tf.zeros_like(tags))  # where rows are, not their classes
         return sent
 
-    def compute(
-        self, client: Client, examples: Mapping[str, tf.Tensor], steps: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def compute(self, client: Client, examples: Structure, steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return (update, factor on the client's weight) of a client trained for `steps`, in the training's graph."""
         classes = client.local_model.num_classes
         logits = tf.ensure_shape(forward(client.model, examples, "logits", classes), [self.num_rows, classes])
@@ -96,9 +94,7 @@ class NormalisedDifference:
     def server_type(self, local_model: LocalModel) -> None:
         """Return None, because no data of the server are needed."""
 
-    def compute(
-        self, client: Client, examples: Mapping[str, tf.Tensor], steps: tf.Tensor
-    ) -> tuple[Structure, tf.Tensor]:
+    def compute(self, client: Client, examples: Structure, steps: tf.Tensor) -> tuple[Structure, tf.Tensor]:
         """Like `Predictions.compute`."""
         size = self.size_of(tf.cast(steps, tf.float32))
         pairs = zip(client.global_weights, client.model.trainable_variables, strict=True)

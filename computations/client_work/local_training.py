@@ -16,6 +16,7 @@ from computations import federated as tff
 from computations.client_work.client_training import LocalTraining, train_client, unit_array
 from computations.client_work.client_updates import NormalisedDifference, Predictions
 from computations.client_work.objectives import Objective
+from computations.client_work.objectives.base import SideChannel
 from computations.client_work.optimizers import ClientOptimizer
 from computations.client_work.selection import NOT_PRIVATE as SELECTION_NOT_PRIVATE
 from computations.client_work.work import ClientWork
@@ -140,11 +141,10 @@ class _LocalWork:
     @cached_property
     def pick_for_clients(self) -> tff.Computation | None:
         """Return the part of the server's data that is broadcast to the clients."""
-        if self.server_type is None:
+        update = self.client_update
+        if self.server_type is None or not isinstance(update, Predictions):
             return None
-        return tff.tensorflow.computation(
-            lambda server: self.client_update.for_clients(server["examples"]), self.server_type
-        )
+        return tff.tensorflow.computation(lambda server: update.for_clients(server["examples"]), self.server_type)
 
     @cached_property
     def train(self) -> tff.Computation:
@@ -204,6 +204,7 @@ class _LocalWork:
             inputs_type["client_state"] = tff.FederatedType(self.client_state_type, tff.CLIENTS)
         if self.server_type is not None:
             inputs_type["server"] = tff.FederatedType(self.server_type, tff.SERVER)
+        channel = self.objective.side_channel
         next_state = tff.tensorflow.computation(
             lambda state: collections.OrderedDict(state, round=state["round"] + 1), self.state_type
         )
@@ -228,8 +229,9 @@ class _LocalWork:
             trained = tff.federated_map(self.train, tff.federated_zip(arguments))
             totals = tff.federated_sum(trained["statistics"]) if self.measured else None
             new_state = tff.federated_map(next_state, state)
-            if self.side is not None:
-                new_state = self._next_shared(inputs["state"]["side"], new_state, trained["upload"], totals)
+            if self.side is not None and channel is not None:
+                sent = self.side.next(inputs["state"]["side"], trained["upload"])
+                new_state = self._next_shared(channel, new_state, sent, totals)
             result = collections.OrderedDict(state=new_state, update=trained["update"], weight=trained["weight"])
             result["not_finite"] = trained["statistics"]["non_finite"]
             if self.client_state_type is not None:
@@ -239,13 +241,12 @@ class _LocalWork:
 
         return next_round
 
-    def _next_shared(self, side_state: Value, state: Value, upload: Value, totals: Value) -> Value:
-        """Return the server's next state with what the side channel makes of the uploads."""
-        sent = self.side.next(side_state, upload)
+    def _next_shared(self, channel: SideChannel, state: Value, sent: Value, totals: Value) -> Value:
+        """Return the server's next state with what the side channel makes of the aggregated uploads."""
 
         @tff.tensorflow.computation(self.state_type, sent.result.type_signature.member, totals.type_signature.member)
         def update_shared(state: Structure, aggregated: Structure, total: Structure) -> Structure:
-            shared = self.objective.side_channel.update(state["shared"], aggregated, total["counted"])
+            shared = channel.update(state["shared"], aggregated, total["counted"])
             return collections.OrderedDict(state, shared=shared)
 
         return _join(tff.federated_map(update_shared, (state, sent.result, totals)), sent.state)

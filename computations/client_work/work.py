@@ -75,7 +75,7 @@ class ClientWork:
 
         @tff.federated_computation(tff.types.to_type(takes))
         def next_round(inputs: Value) -> Value:
-            outputs = collections.OrderedDict()
+            outputs: collections.OrderedDict[str, Value] = collections.OrderedDict()
 
             def run(**values: Value) -> Value:
                 output = self.next(**{name: values[name] if name in values else inputs[name] for name in self.inputs})

@@ -15,7 +15,7 @@ from federated_language.common_libs import py_typecheck, structure
 from computations.federated.values import Structure
 
 
-def elements_of(value: object) -> tuple[list[tuple[str | None, object]], type | None] | None:
+def elements_of(value: Any) -> tuple[list[tuple[str | None, object]], type | None] | None:
     """Return the named members of a Python structure and its container (None for `structure.Struct`).
 
     None for other values.

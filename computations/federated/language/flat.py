@@ -153,7 +153,7 @@ class _Flattening:
 
 def _names_in(block: fw.ComputationBuildingBlock) -> set[str]:
     """Return the names that a block refers to."""
-    names = set()
+    names: set[str] = set()
 
     def note(part: fw.ComputationBuildingBlock) -> tuple[fw.ComputationBuildingBlock, bool]:
         if isinstance(part, fw.Reference):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import abc
 import collections
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -165,13 +165,13 @@ def _constant(value: float) -> EstimationProcess:
 
 
 def _bounded(
-    bound: float | EstimationProcess, inner_factory: Factory, change: Callable, names: tuple[str, str, str]
+    bound: float | EstimationProcess, inner_factory: Any, change: Callable, names: tuple[str, str, str]
 ) -> Factory:
     """Return the factory that changes each client's value if its norm exceeds a bound.
 
     Args:
       bound: a number, or a process that estimates it from the clients' norms.
-      inner_factory: aggregates the changed values.
+      inner_factory: aggregates the changed values; a `Factory`.
       change: (value, bound) -> (changed value, norm, 1 if it was changed else 0).
       names: of the inner aggregator's measurements, of the bound, and of the number of values that were changed.
     """

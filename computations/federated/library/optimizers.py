@@ -129,8 +129,9 @@ class _Adam(_TensorOptimizer):
         return super().next(collections.OrderedDict(state, step=state["step"] + 1), weights, gradients)
 
     def _step(
-        self, state: Structure, weight: tf.Tensor, gradient: tf.Tensor, first: tf.Tensor, second: tf.Tensor
+        self, state: Structure, weight: tf.Tensor, gradient: tf.Tensor, *moments: tf.Tensor
     ) -> tuple[tf.Tensor, ...]:
+        first, second = moments
         beta_1, beta_2 = (tf.convert_to_tensor(state[name], tf.float32) for name in ("beta_1", "beta_2"))
         step = tf.cast(state["step"], tf.float32)
         rate = (
