@@ -15,8 +15,7 @@ import tensorflow as tf
 from computations import federated as tff
 from computations.client_work.client_training import LocalTraining, train_client, unit_array
 from computations.client_work.client_updates import NormalisedDifference, Predictions
-from computations.client_work.objectives import Objective
-from computations.client_work.objectives.base import SideChannel
+from computations.client_work.objectives import Objective, SideChannel
 from computations.client_work.optimizers import ClientOptimizer
 from computations.client_work.selection import NOT_PRIVATE as SELECTION_NOT_PRIVATE
 from computations.client_work.work import ClientWork
