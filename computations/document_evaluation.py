@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import tensorflow as tf
 
 from computations import federated as tff
@@ -36,7 +34,7 @@ def build_pair_scores(model: LocalModel) -> tff.Computation:
         with zero_initialisers():
             keras_model = model.build()
 
-        def probabilities(batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        def probabilities(batch: Structure) -> tf.Tensor:
             scores = tf.sigmoid(tf.cast(keras_model(batch, training=False)["logits"], tf.float32))
             pairs = tf.cast(tf.where(batch[model.rows] >= 0), tf.int32)
             return tf.scatter_nd(pairs, scores, [tf.shape(batch[model.rows])[0], *shape])

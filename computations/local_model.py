@@ -206,7 +206,9 @@ class LocalModel:
             spec = tf.nest.map_structure(lambda v: (v.dtype.as_numpy_dtype, v.shape.as_list()), _as_lists(weights))
             names = [v.name.removesuffix(":0") for v in model.trainable_variables]
             outputs = getattr(model, "output_shape", None)
-        widths = {name: shape[-1] for name, shape in outputs.items()} if isinstance(outputs, dict) else {None: None}
+        widths: dict[Any, Any] = (
+            {name: shape[-1] for name, shape in outputs.items()} if isinstance(outputs, dict) else {None: None}
+        )
         return Sizes(spec, names, None if None in widths.values() else widths)
 
     @cached_property

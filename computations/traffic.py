@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -63,7 +64,9 @@ def type_bytes(type_spec: tff.Type, *, rows: int | None = None) -> int:
         )
     if isinstance(type_spec, tff.TensorType):
         dtype = np.dtype(type_spec.dtype)
-        shape = None if type_spec.shape is None else [rows if size is None else size for size in type_spec.shape]
+        shape: list[Any] | None = (
+            None if type_spec.shape is None else [rows if size is None else size for size in type_spec.shape]
+        )
         if shape is None or None in shape or dtype.kind not in "biuf":
             raise ValueError(f"the size of {type_spec} is not fixed by its type")
         return math.prod(map(int, shape)) * dtype.itemsize

@@ -109,6 +109,9 @@ def fltrust(options: object) -> tff.aggregators.WeightedAggregationFactory:
 
 def _server_training(work: ClientWork, model: LocalModel, server_type: tff.Type) -> tff.Computation:
     """Return (weights, the server's examples and seed, round) -> (update, loss)."""
+    optimizer = work.optimizer
+    if work.training is None or optimizer is None:
+        raise CompositionError("trust: the server trains as the clients do, but these clients do no local training")
     # The server's examples are its own: DP-SGD protects those of the clients.
     training = attrs.evolve(work.training, example_privacy=None)
 
@@ -117,7 +120,7 @@ def _server_training(work: ClientWork, model: LocalModel, server_type: tff.Type)
         arguments = collections.OrderedDict(
             weights=weights, server=collections.OrderedDict(round=round_num), client=data
         )
-        trained = train_client(model, CrossEntropy(), work.optimizer, training, arguments)
+        trained = train_client(model, CrossEntropy(), optimizer, training, arguments)
         loss = tf.math.divide_no_nan(trained["statistics"]["loss"], trained["statistics"]["seen"])
         return trained["update"], loss
 

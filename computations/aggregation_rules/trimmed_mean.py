@@ -11,7 +11,9 @@ from attrs.validators import and_, gt, lt
 from computations.aggregation_rules.registry import NOBODY_SEES, rule
 from computations.aggregators.collected import CollectedFactory
 from computations.errors import CompositionError
-from computations.ranges import options_class
+from computations.ranges import Validator, options_class
+
+_BELOW_HALF: Validator = and_(gt(0), lt(0.5))
 
 
 @options_class
@@ -20,7 +22,7 @@ class TrimmedMeanOptions:
     trimmed_share: with `trimmed_mean`, the share of a round's clients that is left out on either side, rounded down.
     """
 
-    trimmed_share: float = field(default=0.2, validator=and_(gt(0), lt(0.5)))
+    trimmed_share: float = field(default=0.2, validator=_BELOW_HALF)
 
 
 def _leaves_out_somebody(options: TrimmedMeanOptions, expected: float) -> None:

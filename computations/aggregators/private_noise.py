@@ -50,14 +50,15 @@ def with_noise_seed(state: Structure, seed: Sequence[int] | np.ndarray) -> Struc
         raise ValueError(f"the seed of the noise must be two int32 that are not both zero, got shape {seed.shape}")
 
     def put(part: Any) -> Any:
+        container: Any = type(part)
         if isinstance(part, Mapping):
-            return type(part)((name, seed if name == NOISE_SEED else put(value)) for name, value in part.items())
+            return container((name, seed if name == NOISE_SEED else put(value)) for name, value in part.items())
         if isinstance(part, tuple) and hasattr(part, "_fields"):
-            return type(part)(
+            return container(
                 *(seed if n == NOISE_SEED else put(v) for n, v in zip(part._fields, part, strict=True)),
             )
-        if type(part) in (tuple, list):
-            return type(part)(put(value) for value in part)
+        if container in (tuple, list):
+            return container(put(value) for value in part)
         return part
 
     return put(state)

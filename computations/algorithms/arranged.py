@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import attrs
 import numpy as np
@@ -174,7 +175,7 @@ def _shared(
             f"noise in shares needs updates of float32 numbers, got {algorithm.client_work.update_type}; set "
             "algorithm.uploads = 'float32'"
         )
-    ways = {"at_sites": noise.at_sites, "modulus_bits": noise.modulus_bits}
+    ways: dict[str, Any] = {"at_sites": noise.at_sites, "modulus_bits": noise.modulus_bits}
     if attends:
         return SharedNoiseAttentionFactory(
             noise.shares, expected_clients, aggregator.granularity, privacy.normaliser, **ways

@@ -29,8 +29,9 @@ def with_server_optimizer(
     Raises:
       CompositionError: the algorithm's server does something else than a step, or has options of such a step.
     """
+    options_type: type = type(of_algorithm)
     for key in REPLACED:
-        default = getattr(attrs.fields_dict(type(of_algorithm)).get(key), "default", None)
+        default = getattr(attrs.fields_dict(options_type).get(key), "default", None)
         if default is not None and (value := getattr(of_algorithm, key)) != default:
             raise CompositionError(
                 f"[server_optimizer] replaces algorithm.{key}, which is {value:g}; leave that key out, or set it to "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -109,5 +110,7 @@ def with_error_feedback(work: ClientWork, code: TopShare) -> ClientWork:
 
 def _entries(state_type: tff.Type) -> list[tuple[str, tff.Type]]:
     """Return the named entries of a client state's type, or all of it as `own`."""
-    elements = tff.structure.to_elements(state_type) if isinstance(state_type, tff.StructType) else [(None, None)]
+    elements: list[tuple[Any, Any]] = [(None, None)]
+    if isinstance(state_type, tff.StructType):
+        elements = tff.structure.to_elements(state_type)
     return elements if all(name is not None for name, _ in elements) else [("own", state_type)]

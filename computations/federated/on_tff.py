@@ -34,6 +34,7 @@ from tensorflow_federated import (
     tensorflow,
     types,
 )
+from tensorflow_federated import framework as fw
 from tensorflow_federated.python.core.environments.tensorflow_backend import (
     compiled_computation_transformations as graphs,
 )
@@ -47,8 +48,6 @@ from tensorflow_federated.python.core.impl.utils.tensorflow_utils import (
     extract_tensor_names_from_binding,
     make_data_set_from_elements,
 )
-
-fw = framework
 
 tensor_names = extract_tensor_names_from_binding
 type_to_tf_structure = types.type_conversions.type_to_tf_structure

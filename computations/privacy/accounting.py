@@ -232,7 +232,7 @@ def example_accounting(
         pairs = frozenset((share, count * rounds) for share, count in kind.values())
         if not pairs:
             raise ValueError("no client has an example to train on, so the noise cannot be calibrated")
-        worst = max(pairs, key=lambda pair: _poisson_renyi(1.0, *pair, delta))
+        worst = max(pairs, key=lambda pair: _poisson_renyi(1.0, pair[0], pair[1], delta))
         while True:  # ends: each pair at most once, for the noise only grows
             z = calibrate(lambda z, worst=worst: _poisson(z, *worst, delta), target, delta)
             epsilon, largest = _largest(z, pairs, delta)
@@ -242,7 +242,7 @@ def example_accounting(
 
     z = noise_multiplier_of(options, calibrated)
     name = "example" if options.unit == "example" else "group of examples"
-    everybody = functools.lru_cache(maxsize=None)(lambda count: spent(z, dict.fromkeys(kind, count)))
+    everybody = functools.lru_cache(maxsize=None)(lambda count: spent(z, dict.fromkeys(kind, int(count))))
     return Accounting(
         unit=options.unit,
         noise_multiplier=z,

@@ -8,10 +8,10 @@ from typing import Literal
 from attrs import field
 from attrs.validators import and_, ge, gt, le, lt, optional
 
-from computations.ranges import FLOAT32_MAX, NOISE, POSITIVE, options_class, refuse_unread
+from computations.ranges import FLOAT32_MAX, NOISE, POSITIVE, Validator, options_class, refuse_unread
 
-_INSIDE = and_(gt(0), lt(1))
-_NORM = and_(ge(1e-12), le(FLOAT32_MAX))
+_INSIDE: Validator = and_(gt(0), lt(1))
+_NORM: Validator = and_(ge(1e-12), le(FLOAT32_MAX))
 """Of a bound on a norm: far below, float32 rounds squares to zero, and with them norms and sensitivities."""
 
 

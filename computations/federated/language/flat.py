@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import federated_language as fl
 import numpy as np
 import tensorflow as tf
+from federated_language import framework as fw
 from federated_language.common_libs import structure
 from federated_language.proto import computation_pb2 as pb
 from tensorflow.python.grappler import tf_optimizer
@@ -23,8 +24,6 @@ from tensorflow.python.grappler import tf_optimizer
 from computations.federated.language.conversions import tensor_names
 from computations.federated.language.tensorflow import computation
 from computations.federated.values import Structure
-
-fw = fl.framework
 
 
 def proto_of(block: fw.ComputationBuildingBlock | fl.Computation) -> pb.Computation:
@@ -78,7 +77,8 @@ class _Flattening:
         outer, self._calls = self._calls, []
         result = self._block(self._value(block, names))
         calls, self._calls = self._calls, outer
-        needed, used = _names_in(result), []
+        needed = _names_in(result)
+        used: list[tuple[str, fw.Call]] = []
         for name, call in reversed(calls):
             if name in needed:
                 used.insert(0, (name, call))

@@ -13,6 +13,7 @@ from typing import Any
 
 import federated_language as fl
 import tensorflow as tf
+from federated_language import framework as fw
 from federated_language.common_libs import structure
 from federated_language.proto import computation_pb2 as pb
 from google.protobuf import any_pb2
@@ -26,8 +27,6 @@ from computations.federated.language.conversions import (
     type_to_tf_structure,
 )
 from computations.federated.values import Structure
-
-fw = fl.framework
 
 __all__ = ["computation"]
 

@@ -57,7 +57,8 @@ def _quantile(initial_estimate: float, target_quantile: float, learning_rate: fl
     @tff.tensorflow.computation
     def initial_state() -> State:
         numbers = (initial_estimate, target_quantile, learning_rate)
-        return State(*(tf.constant(number, tf.float32) for number in numbers), ())
+        estimate, target, rate = (tf.constant(number, tf.float32) for number in numbers)
+        return State(estimate, target, rate, ())
 
     state_type = initial_state.type_signature.result
 
