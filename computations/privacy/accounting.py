@@ -229,12 +229,15 @@ def example_accounting(
         return _largest(z, frozenset((share, count * r) for (share, count), r in pairs), delta)[0]
 
     def calibrated(target: float) -> float:
+        def spent_by(pair: tuple[float, int]) -> Callable[[float], float]:
+            return lambda z: _poisson(z, *pair, delta)
+
         pairs = frozenset((share, count * rounds) for share, count in kind.values())
         if not pairs:
             raise ValueError("no client has an example to train on, so the noise cannot be calibrated")
         worst = max(pairs, key=lambda pair: _poisson_renyi(1.0, pair[0], pair[1], delta))
         while True:  # ends: each pair at most once, for the noise only grows
-            z = calibrate(lambda z, worst=worst: _poisson(z, *worst, delta), target, delta)
+            z = calibrate(spent_by(worst), target, delta)
             epsilon, largest = _largest(z, pairs, delta)
             if epsilon <= target or largest is None:
                 return z
@@ -423,13 +426,12 @@ def _largest(z: float, releases: frozenset[tuple[float, int]], delta: float) -> 
 
     Rényi's bounds say which exact values are not needed.
     """
-    largest = 0.0
-    worst: tuple[float, int] | None = None
+    largest: tuple[float, tuple[float, int] | None] = (0.0, None)
     for bound, pair in sorted(((_poisson_renyi(z, *pair, delta), pair) for pair in releases), reverse=True):
-        if bound <= largest:
+        if bound <= largest[0]:
             break
-        largest, worst = max((largest, worst), (_poisson(z, *pair, delta), pair), key=lambda item: item[0])
-    return largest, worst
+        largest = max(largest, (_poisson(z, *pair, delta), pair), key=lambda item: item[0])
+    return largest
 
 
 @functools.lru_cache(maxsize=64)
