@@ -10,20 +10,21 @@ import tensorflow as tf
 
 from computations import federated as tff
 from computations.bags import attended, require_linear_classifier
+from computations.federated.values import Structure, Value, Weights
 from computations.inference import forward
 from computations.local_model import LocalModel, assign_weights, features_of, tensor_type, zero_initialisers
 
 
-def _highest(logits, bags, num_bags):
+def _highest(logits: tf.Tensor, bags: tf.Tensor, num_bags: tf.Tensor) -> tf.Tensor:
     return tf.math.unsorted_segment_max(tf.nn.softmax(logits), bags, num_bags)
 
 
-def _mean(logits, bags, num_bags):
+def _mean(logits: tf.Tensor, bags: tf.Tensor, num_bags: tf.Tensor) -> tf.Tensor:
     return tf.nn.softmax(tf.math.unsorted_segment_mean(logits, bags, num_bags))
 
 
-def _each_relations_attention(logits, bags, num_bags):
-    def of_relation(k):
+def _each_relations_attention(logits: tf.Tensor, bags: tf.Tensor, num_bags: tf.Tensor) -> tf.Tensor:
+    def of_relation(k: tf.Tensor) -> tf.Tensor:
         return tf.nn.softmax(attended(logits, logits[:, k], bags, num_bags))[:, k]
 
     # One relation at a time: what all of them make of all bags would be num_bags * C * C numbers.
@@ -32,7 +33,7 @@ def _each_relations_attention(logits, bags, num_bags):
     return tf.transpose(scores)
 
 
-def _relation_aware_attention(logits, bags, num_bags):
+def _relation_aware_attention(logits: tf.Tensor, bags: tf.Tensor, num_bags: tf.Tensor) -> tf.Tensor:
     return tf.nn.softmax(attended(logits, logits, bags, num_bags))
 
 
@@ -69,12 +70,12 @@ def build_bag_scores(model: LocalModel, pooling: str, *, batch_size: int = 256) 
     bags_type = collections.OrderedDict(examples=examples, bag=tff.TensorType(np.int32, [None]))
 
     @tff.tensorflow.computation(model.weights_type, tff.types.to_type(bags_type))
-    def score(weights, bags):
+    def score(weights: Weights, bags: Structure) -> tf.Tensor:
         with zero_initialisers():
             keras_model = model.build()
 
         @tf.function(autograph=False)
-        def run():
+        def run() -> tf.Tensor:
             assign_weights(keras_model, weights)
             logits = forward(keras_model, bags["examples"], "logits", model.num_classes, batch_size)
             num_bags = tf.reduce_max(tf.concat([[-1], bags["bag"]], axis=0)) + 1
@@ -85,7 +86,7 @@ def build_bag_scores(model: LocalModel, pooling: str, *, batch_size: int = 256) 
     @tff.federated_computation(
         tff.FederatedType(model.weights_type, tff.SERVER), tff.FederatedType(tff.types.to_type(bags_type), tff.SERVER)
     )
-    def bag_scores(weights, bags):
+    def bag_scores(weights: Value, bags: Value) -> Value:
         return tff.federated_map(score, (weights, bags))
 
     return bag_scores

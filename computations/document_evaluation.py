@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from computations import federated as tff
 from computations.errors import CompositionError
+from computations.federated.values import Structure, Value, Weights
 from computations.inference import joined
 from computations.local_model import LocalModel, assign_weights, features_of, zero_initialisers
 
@@ -29,17 +30,17 @@ def build_pair_scores(model: LocalModel) -> tff.Computation:
     shape = [model.input_spec[model.rows].shape[1], model.output_widths["logits"]]
 
     @tff.tensorflow.computation(model.weights_type, model.examples_type)
-    def score(weights, examples):
+    def score(weights: Weights, examples: Structure) -> tf.Tensor:
         with zero_initialisers():
             keras_model = model.build()
 
-        def probabilities(batch):
+        def probabilities(batch: Structure) -> tf.Tensor:
             scores = tf.sigmoid(tf.cast(keras_model(batch, training=False)["logits"], tf.float32))
             pairs = tf.cast(tf.where(batch[model.rows] >= 0), tf.int32)
             return tf.scatter_nd(pairs, scores, [tf.shape(batch[model.rows])[0], *shape])
 
         @tf.function(autograph=False)
-        def run():
+        def run() -> tf.Tensor:
             assign_weights(keras_model, weights)
             return joined(features_of(examples), model.inference_batch or BATCH, probabilities, shape)
 
@@ -48,7 +49,7 @@ def build_pair_scores(model: LocalModel) -> tff.Computation:
     @tff.federated_computation(
         tff.FederatedType(model.weights_type, tff.SERVER), tff.FederatedType(model.examples_type, tff.SERVER)
     )
-    def pair_scores(weights, examples):
+    def pair_scores(weights: Value, examples: Value) -> Value:
         return tff.federated_map(score, (weights, examples))
 
     return pair_scores

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 import tensorflow as tf
 
 from computations import federated as tff
+from computations.federated.values import Structure, Value, Weights
 from computations.inference import over_batches
 from computations.local_model import LABEL, LocalModel, assign_weights, features_of, zero_initialisers
 
@@ -30,7 +31,7 @@ def build_evaluation(model: LocalModel, *, batch_size: int | None = None) -> tff
     @tff.federated_computation(
         tff.FederatedType(model.weights_type, tff.SERVER), tff.FederatedType(model.examples_type, tff.CLIENTS)
     )
-    def federated_evaluation(weights, examples):
+    def federated_evaluation(weights: Value, examples: Value) -> Value:
         return tff.federated_map(evaluate, (tff.federated_broadcast(weights), examples))
 
     return federated_evaluation
@@ -41,11 +42,11 @@ def client_evaluation(model: LocalModel, *, batch_size: int | None = None) -> tf
     batch_size = batch_size or model.inference_batch or BATCH
 
     @tff.tensorflow.computation(model.weights_type, model.examples_type)
-    def evaluate(weights, examples):
+    def evaluate(weights: Weights, examples: Structure) -> Structure:
         with zero_initialisers():
             keras_model = model.build()
 
-        def batch_statistics(batch):
+        def batch_statistics(batch: Mapping[str, tf.Tensor]) -> collections.OrderedDict[str, tf.Tensor]:
             features, labels = features_of(batch), model.labels_of(batch)
             outputs = keras_model(features, training=False)
             losses = model.losses(labels, outputs)
@@ -58,11 +59,11 @@ def client_evaluation(model: LocalModel, *, batch_size: int | None = None) -> tf
         scored = _for_batches(model, batch_statistics)
         blank = tf.nest.map_structure(lambda t: tf.zeros(t.shape, t.dtype), scored.structured_outputs)
 
-        def add(_, batch, total):
+        def add(_: tf.Tensor, batch: Mapping[str, tf.Tensor], total: Structure) -> Structure:
             return tf.nest.map_structure(tf.add, total, scored(batch))
 
         @tf.function(autograph=False)
-        def run():
+        def run() -> Structure:
             assign_weights(keras_model, weights)
             return over_batches(examples, batch_size, add, blank)
 
@@ -82,11 +83,11 @@ def build_example_statistics(model: LocalModel) -> tff.Computation:
     batch_size = (model.inference_batch or BATCH) if whole else 1
 
     @tff.tensorflow.computation(model.weights_type, model.examples_type)
-    def count(weights, examples):
+    def count(weights: Weights, examples: Structure) -> Structure:
         with zero_initialisers():
             keras_model = model.build()
 
-        def of_examples(batch):
+        def of_examples(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             outputs, labels = keras_model(features_of(batch), training=False), model.labels_of(batch)
             if whole:
                 return _of_predictions(labels, outputs["logits"])
@@ -94,12 +95,14 @@ def build_example_statistics(model: LocalModel) -> tff.Computation:
 
         scored = _for_batches(model, of_examples)
 
-        def write(i, batch, done):
+        def write(
+            i: tf.Tensor, batch: Mapping[str, tf.Tensor], done: Mapping[str, tf.TensorArray]
+        ) -> collections.OrderedDict[str, tf.TensorArray]:
             counted = scored(batch)
             return collections.OrderedDict((name, array.write(i, counted[name])) for name, array in done.items())
 
         @tf.function(autograph=False)
-        def run():
+        def run() -> Structure:
             assign_weights(keras_model, weights)
             batches = -(-tf.shape(examples[LABEL])[0] // batch_size)
             arrays = collections.OrderedDict(
@@ -114,13 +117,13 @@ def build_example_statistics(model: LocalModel) -> tff.Computation:
     @tff.federated_computation(
         tff.FederatedType(model.weights_type, tff.SERVER), tff.FederatedType(model.examples_type, tff.CLIENTS)
     )
-    def example_statistics(weights, examples):
+    def example_statistics(weights: Value, examples: Value) -> Value:
         return tff.federated_map(count, (tff.federated_broadcast(weights), examples))
 
     return example_statistics
 
 
-def _for_batches(model: LocalModel, function: Callable) -> Callable:
+def _for_batches(model: LocalModel, function: Callable) -> tf.types.experimental.ConcreteFunction:
     """Return the function of a batch of examples as a graph for batches of any size."""
     specs = {name: tf.TensorSpec(spec.shape, spec.dtype) for name, spec in model.input_spec.items()}
     return tf.function(function, autograph=False).get_concrete_function(specs)

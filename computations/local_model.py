@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import importlib
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from computations import federated as tff
+from computations.federated.values import Weights
 from computations.stack import KERAS_MODULE
 
 LABEL = "y"
@@ -36,18 +37,19 @@ GLOBAL = "global_"
 NOT_FEATURES = (LABEL, TRIPLE, PLATFORM, GROUP)
 """What an example may have beside the model's features."""
 
+Statistics = Callable[[tf.Tensor, Mapping[str, tf.Tensor]], Mapping[str, tf.Tensor]]
+"""(labels, outputs) -> tensors by name, see `LocalModel`."""
+
 
 def cross_entropy_losses(labels: tf.Tensor, outputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
     """Return the cross-entropy of every example: labels int32 [B], outputs['logits'] float32 [B, C] -> float32 [B]."""
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=outputs["logits"])
 
 
-def confusion_statistics(
-    num_classes: int,
-) -> Callable[[tf.Tensor, Mapping[str, tf.Tensor]], Mapping[str, tf.Tensor]]:
+def confusion_statistics(num_classes: int) -> Statistics:
     """Return a single-label classifier's statistics: `confusion` float32 [C, C] (row: label, column: prediction)."""
 
-    def statistics(labels, outputs):
+    def statistics(labels: tf.Tensor, outputs: Mapping[str, tf.Tensor]) -> Mapping[str, tf.Tensor]:
         predicted = tf.argmax(outputs["logits"], axis=-1, output_type=tf.int32)
         cells = tf.cast(labels, tf.int32) * num_classes + predicted
         counts = tf.math.bincount(cells, minlength=num_classes**2, maxlength=num_classes**2, dtype=tf.float32)
@@ -56,7 +58,7 @@ def confusion_statistics(
     return statistics
 
 
-def zeros(shape, dtype) -> tf.Tensor:
+def zeros(shape: Any, dtype: tf.DType) -> tf.Tensor:
     """Return tf.zeros as the initial value of a variable.
 
     TensorFlow folds tf.zeros into a constant, which every session of the worker then keeps as large as the variable.
@@ -65,10 +67,10 @@ def zeros(shape, dtype) -> tf.Tensor:
 
 
 @contextlib.contextmanager
-def zero_initialisers():
+def zero_initialisers() -> Iterator[None]:
     """Start variables made inside as zeros, for models whose weights are assigned at once anyway."""
 
-    def creator(next_creator, **kwargs):
+    def creator(next_creator: Callable[..., tf.Variable], **kwargs: Any) -> tf.Variable:
         shape, dtype = kwargs.get("shape"), kwargs.get("dtype")
         if callable(kwargs.get("initial_value")) and shape is not None and tf.TensorShape(shape).is_fully_defined():
             kwargs["initial_value"] = lambda: zeros(shape, dtype or tf.float32)
@@ -79,7 +81,7 @@ def zero_initialisers():
 
 
 @contextlib.contextmanager
-def _isolated_seeds(seed: int):
+def _isolated_seeds(seed: int) -> Iterator[None]:
     """Seed Keras' initialisers without disturbing the caller's global random states.
 
     TensorFlow and Keras have no public way to read their seeds; these names are those of the pinned versions.
@@ -153,7 +155,7 @@ class LocalModel:
     num_classes: int
     classifier: str | None = None
     losses: Callable[[tf.Tensor, Mapping[str, tf.Tensor]], tf.Tensor] = cross_entropy_losses
-    statistics: Callable[[tf.Tensor, Mapping[str, tf.Tensor]], Mapping[str, tf.Tensor]] | None = None
+    statistics: Statistics = None  # type: ignore[assignment]  # `__post_init__` replaces None
     initialise: Callable[[tf.keras.Model], None] | None = None
     rows: str | None = None
     row_labels: str | None = None
@@ -164,7 +166,7 @@ class LocalModel:
     threshold: float | None = None
     known_sizes: Sizes | None = field(default=None, compare=False, repr=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if LABEL not in self.input_spec:
             raise ValueError(f"input_spec has no label {LABEL!r}: it names {sorted(self.input_spec)}")
         if self.row_labels is not None and self.rows is None:
@@ -204,11 +206,13 @@ class LocalModel:
             spec = tf.nest.map_structure(lambda v: (v.dtype.as_numpy_dtype, v.shape.as_list()), _as_lists(weights))
             names = [v.name.removesuffix(":0") for v in model.trainable_variables]
             outputs = getattr(model, "output_shape", None)
-        widths = {name: shape[-1] for name, shape in outputs.items()} if isinstance(outputs, dict) else {None: None}
+        widths: dict[Any, Any] = (
+            {name: shape[-1] for name, shape in outputs.items()} if isinstance(outputs, dict) else {None: None}
+        )
         return Sizes(spec, names, None if None in widths.values() else widths)
 
     @cached_property
-    def weights_type(self):
+    def weights_type(self) -> tff.StructWithPythonType:
         """Return tff.learning.models.ModelWeights of the model."""
         to_types = [[tff.TensorType(dtype, shape) for dtype, shape in group] for group in self.sizes.weights]
         return tff.types.to_type(tff.learning.models.ModelWeights(*to_types))
@@ -244,7 +248,7 @@ class LocalModel:
                 self.initialise(model)
             return model
 
-    def initial_weights(self, seed: int):
+    def initial_weights(self, seed: int) -> Weights:
         """Return the weights of `initial_model`, as ModelWeights of NumPy arrays."""
         with tf.init_scope():
             model = self.initial_model(seed)
@@ -252,7 +256,7 @@ class LocalModel:
                 [v.numpy() for v in model.trainable_variables], [v.numpy() for v in model.non_trainable_variables]
             )
 
-    def keras_model(self, weights) -> tf.keras.Model:
+    def keras_model(self, weights: Weights) -> tf.keras.Model:
         """Return a Keras model in this process that holds `weights` (ModelWeights of arrays)."""
         model = self.build()
         assign_weights(model, weights)
@@ -274,7 +278,7 @@ class LocalModel:
 
         These are the labels of the examples if rows have no single class.
         """
-        if self.row_labels is None:
+        if self.row_labels is None or self.rows is None:  # `row_labels` needs `rows`
             return examples[LABEL]
         return tf.boolean_mask(examples[self.row_labels], examples[self.rows] >= 0)
 
@@ -292,7 +296,7 @@ class LocalModel:
             for name, spec in self._ordered()
         )
 
-    def _ordered(self):
+    def _ordered(self) -> list[tuple[str, tf.TensorSpec]]:
         return sorted(self.input_spec.items())
 
 
@@ -301,11 +305,11 @@ def tensor_type(spec: tf.TensorSpec) -> tff.TensorType:
     return tff.TensorType(spec.dtype.as_numpy_dtype, spec.shape.as_list())
 
 
-def _as_lists(weights):
+def _as_lists(weights: Weights) -> list[list[Any]]:
     return [list(weights.trainable), list(weights.non_trainable)]
 
 
-def assign_weights(model: tf.keras.Model, weights) -> None:
+def assign_weights(model: tf.keras.Model, weights: Weights) -> None:
     """Assign ModelWeights to the variables of a Keras model, in graphs and eagerly."""
     for group, values in (
         (model.trainable_variables, weights.trainable),

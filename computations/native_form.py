@@ -10,8 +10,7 @@ from collections import OrderedDict
 import tensorflow as tf
 
 from computations import federated as tff
-
-fw = tff.framework
+from computations.federated import framework as fw
 
 
 @functools.lru_cache(maxsize=64)

@@ -20,15 +20,15 @@ MOST_STEPS = 1_000_000
 
 NOT_NEGATIVE: Validator = and_(ge(0), le(FLOAT32_MAX))
 POSITIVE: Validator = and_(gt(0), le(FLOAT32_MAX))
-SHARE = and_(ge(0), le(1))
+SHARE: Validator = and_(ge(0), le(1))
 BELOW_ONE: Validator = and_(ge(0), lt(1 - 2**-25))
 """In [0, 1) in float32, too: what is nearer to 1 is rounded to it."""
-BOUND = and_(ge(1e-6), le(FLOAT32_MAX))
+BOUND: Validator = and_(ge(1e-6), le(FLOAT32_MAX))
 """What an update or a gradient is clipped to. Less is lost in float32: 6e-8 does not change a weight of 1."""
-NOISE = and_(ge(1e-3), le(FLOAT32_MAX))
+NOISE: Validator = and_(ge(1e-3), le(FLOAT32_MAX))
 """A noise multiplier. Less is no protection, and of none a run must not call itself private."""
-COUNT = ge(1)
-STEPS = and_(ge(1), le(MOST_STEPS))
+COUNT: Validator = ge(1)
+STEPS: Validator = and_(ge(1), le(MOST_STEPS))
 
 
 def require(validator: Validator, **values: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -63,7 +64,9 @@ def type_bytes(type_spec: tff.Type, *, rows: int | None = None) -> int:
         )
     if isinstance(type_spec, tff.TensorType):
         dtype = np.dtype(type_spec.dtype)
-        shape = None if type_spec.shape is None else [rows if size is None else size for size in type_spec.shape]
+        shape: list[Any] | None = (
+            None if type_spec.shape is None else [rows if size is None else size for size in type_spec.shape]
+        )
         if shape is None or None in shape or dtype.kind not in "biuf":
             raise ValueError(f"the size of {type_spec} is not fixed by its type")
         return math.prod(map(int, shape)) * dtype.itemsize
@@ -111,7 +114,7 @@ def uploads(computation: tff.Computation) -> list[tff.Type]:
     return sent_types
 
 
-def _sent(call) -> tff.Type:
+def _sent(call: tff.framework.Call) -> tff.Type:
     """Return the type of what each client sends in an aggregation."""
     argument = call.argument.type_signature
     return (argument[0] if call.function.uri == "federated_aggregate" else argument).member
@@ -124,11 +127,11 @@ def _places(type_spec: tff.Type) -> set:
     return set().union(*map(_places, type_spec.children())) if isinstance(type_spec, tff.StructType) else set()
 
 
-def intrinsic_calls(computation: tff.Computation) -> list:
+def intrinsic_calls(computation: tff.Computation) -> list[tff.framework.Call]:
     """Return all calls of an intrinsic in the native form of a computation."""
-    calls = []
+    calls: list[tff.framework.Call] = []
 
-    def look(block):
+    def look(block: tff.framework.ComputationBuildingBlock) -> tuple[tff.framework.ComputationBuildingBlock, bool]:
         if isinstance(block, tff.framework.Call) and isinstance(block.function, tff.framework.Intrinsic):
             calls.append(block)
         return block, False

@@ -26,9 +26,9 @@ A new rule, selected by `aggregation.rule = "twice"`:
 
 
     @rule("twice", title="twice their mean", options=TwiceOptions)
-    def twice(options):
+    def twice(options: TwiceOptions) -> tff.aggregators.WeightedAggregationFactory:
         '''the mean, multiplied by a factor'''
-        return TwiceFactory(options.twice_factor)  # a tff.aggregators.WeightedAggregationFactory
+        return TwiceFactory(options.twice_factor)
 """
 
 from computations.aggregation_rules.options import AggregationOptions, aggregation_options

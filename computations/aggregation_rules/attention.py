@@ -19,6 +19,6 @@ class AttentionRuleOptions:
 
 
 @rule("attention", title="attention", options=AttentionRuleOptions)
-def attention(options):
+def attention(options: AttentionRuleOptions) -> AttentionFactory:
     """the softmax of the updates' norms (FLCMC, Eqs. 11-13)"""
     return AttentionFactory(options.attention_granularity)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+from collections.abc import Callable
 
 import attrs
 import numpy as np
@@ -17,6 +18,7 @@ from computations.client_work import ClientWork
 from computations.client_work.client_training import train_client
 from computations.client_work.objectives import CrossEntropy
 from computations.errors import CompositionError
+from computations.federated.values import Structure, Value, Weights
 from computations.local_model import LocalModel
 
 
@@ -59,7 +61,7 @@ def trusted(work: ClientWork, model: LocalModel) -> ClientWork:
     @tff.tensorflow.computation(
         work.next.type_signature.result.metrics.member, compare.type_signature.result[2], learn.type_signature.result
     )
-    def join(metrics, total, learned):
+    def join(metrics: Structure, total: Structure, learned: Structure) -> collections.OrderedDict[str, tf.Tensor]:
         update, loss = learned
         trust = [
             ("robust/trusted", total["trusted"]),
@@ -75,7 +77,7 @@ def trusted(work: ClientWork, model: LocalModel) -> ClientWork:
         server=tff.FederatedType(server_type, tff.SERVER),
     )
 
-    def change(inputs, run):
+    def change(inputs: Value, run: Callable[..., Value]) -> dict[str, Value]:
         output = run()
         learned = tff.federated_map(learn, (inputs["server_weights"], inputs["server"], inputs["state"]["round"]))
         reference = tff.federated_broadcast(learned[0])
@@ -99,7 +101,7 @@ def trusted(work: ClientWork, model: LocalModel) -> ClientWork:
     },
     change_work=trusted,
 )
-def fltrust(options):
+def fltrust(options: object) -> tff.aggregators.WeightedAggregationFactory:
     """the mean weighted by the likeness to an update that the server trains on examples of its own"""
     del options
     return mean()
@@ -107,15 +109,18 @@ def fltrust(options):
 
 def _server_training(work: ClientWork, model: LocalModel, server_type: tff.Type) -> tff.Computation:
     """Return (weights, the server's examples and seed, round) -> (update, loss)."""
+    optimizer = work.optimizer
+    if work.training is None or optimizer is None:
+        raise CompositionError("trust: the server trains as the clients do, but these clients do no local training")
     # The server's examples are its own: DP-SGD protects those of the clients.
     training = attrs.evolve(work.training, example_privacy=None)
 
     @tff.tensorflow.computation(model.weights_type, server_type, np.int32)
-    def learn(weights, data, round_num):
+    def learn(weights: Weights, data: Structure, round_num: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
         arguments = collections.OrderedDict(
             weights=weights, server=collections.OrderedDict(round=round_num), client=data
         )
-        trained = train_client(model, CrossEntropy(), work.optimizer, training, arguments)
+        trained = train_client(model, CrossEntropy(), optimizer, training, arguments)
         loss = tf.math.divide_no_nan(trained["statistics"]["loss"], trained["statistics"]["seen"])
         return trained["update"], loss
 
@@ -126,7 +131,7 @@ def _comparison(work: ClientWork, reference_type: tff.Type) -> tff.Computation:
     """Return (update, weight, the server's update) -> (scaled update, trust score, statistics)."""
 
     @tff.tensorflow.computation(work.update_type, work.next.type_signature.result.weight.member, reference_type)
-    def compare(update, weight, reference):
+    def compare(update: Structure, weight: tf.Tensor, reference: Structure) -> tuple[Structure, tf.Tensor, Structure]:
         counts = sound(update, weight) & (weight > 0)
         flat, flat_reference = tf.nest.flatten(update), tf.nest.flatten(reference)
         product = tf.add_n([tf.reduce_sum(a * b) for a, b in zip(flat, flat_reference, strict=True)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import tensorflow as tf
 from attrs import field
@@ -24,7 +26,7 @@ class KrumOptions:
     krum_chosen: int = field(default=1, validator=ge(1))
 
 
-def _enough_clients(options, expected):
+def _enough_clients(options: KrumOptions, expected: float) -> None:
     bad, chosen = options.krum_bad, options.krum_chosen
     needed = 2 * bad + 3
     if expected < needed:
@@ -40,7 +42,7 @@ def _enough_clients(options, expected):
 
 
 @rule("krum", title="Krum", options=KrumOptions, collects=True, not_secure=NOBODY_SEES, require_round=_enough_clients)
-def krum(options):
+def krum(options: KrumOptions) -> CollectedFactory:
     """the updates nearest to their neighbours"""
     return collected_krum(options.krum_bad, options.krum_chosen)
 
@@ -64,7 +66,7 @@ def collected_krum(bad: int, chosen: int = 1) -> CollectedFactory:
     require(NOT_NEGATIVE, bad=bad)
     require(COUNT, chosen=chosen)
 
-    def combine(rows, number):
+    def combine(rows: list[tf.Tensor], number: tf.Tensor) -> tuple[list[tf.Tensor], Mapping[str, tf.Tensor]]:
         enough = number >= 2 * bad + 3
         squares = tf.add_n([_square_distances(r) for r in rows])
         # The least of a row is the distance 0 to itself.

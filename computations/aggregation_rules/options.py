@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
 from attrs import field
 from attrs.validators import and_, ge, gt, le, lt, optional
 
 from computations.aggregation_rules.registry import RULES, Rule
-from computations.ranges import BOUND, POSITIVE, options_class, refuse_unread
+from computations.ranges import BOUND, POSITIVE, Validator, options_class, refuse_unread
 
-_BETWEEN = and_(gt(0), lt(1))
+_BETWEEN: Validator = and_(gt(0), lt(1))
 
 _NEEDS = {
     **dict.fromkeys(
@@ -33,7 +33,7 @@ def _with_keys_of(rules: tuple[Rule, ...]) -> type:
         f"Attributes:\n  rule: replaces the algorithm's own way of combining updates. {described}. Clients count "
         "equally unless stated otherwise. Not set: as the algorithm has it."
     )
-    choices = Literal[tuple(r.name for r in rules)] | None
+    choices: Any = Literal[tuple(r.name for r in rules)] | None
     fields = {"__doc__": doc, "__module__": __name__, "__annotations__": {"rule": choices}, "rule": None}
     # attrs takes the fields of the last base first.
     bases = (*(r.options for r in reversed(rules) if r.options is not None), AggregationOptions)
@@ -90,8 +90,9 @@ class AggregationOptions:
     zeroing_quantile: float | None = field(default=None, validator=optional(_BETWEEN))
     zeroing_factor: float = field(default=2.0, validator=POSITIVE)
 
-    def __attrs_post_init__(self):
-        fields = attrs.fields_dict(type(self))
+    def __attrs_post_init__(self) -> None:
+        cls: type = type(self)
+        fields = attrs.fields_dict(cls)
         of_rules = {key: ("rule", (rule.name,)) for rule in RULES.values() for key in _keys(rule) if key in fields}
         refuse_unread(self, _NEEDS | of_rules)
         if self.zeroing_factor != fields["zeroing_factor"].default and self.zeroing_quantile is None:

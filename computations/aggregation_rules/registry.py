@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from computations import federated as tff
 from computations.client_work import ClientWork
 from computations.local_model import LocalModel
 from computations.registry import Registry
+
+Build = TypeVar("Build", bound=Callable[..., tff.aggregators.WeightedAggregationFactory])
 
 NOBODY_SEES = "with secure sums nobody sees a single update"
 """`Rule.not_secure` of a rule that looks at single updates."""
@@ -58,14 +60,14 @@ class Rule:
 RULES = Registry("aggregation rule", "computations.aggregation_rules")
 
 
-def rule(name: str, **attributes):
+def rule(name: str, **attributes: Any) -> Callable[[Build], Build]:
     """Register the decorated (options) -> aggregator under `name`, with further attributes of `Rule`.
 
     Raises:
       ValueError: another file has registered the name.
     """
 
-    def register(build):
+    def register(build: Build) -> Build:
         RULES.add(name, Rule(name=name, build=build, **attributes), build.__module__)
         return build
 

@@ -15,6 +15,7 @@ from computations.aggregation_rules.registry import rule
 from computations.aggregators.attention import AttentionFactory
 from computations.aggregators.mean import mean
 from computations.errors import CompositionError
+from computations.federated.values import Structure, Value
 from computations.named import named_sum
 from computations.ranges import POSITIVE, STEPS, options_class, require
 
@@ -43,7 +44,7 @@ class RfaOptions:
     not_secure="its weights can be as large as 1 / rfa_smoothing, but weights in secure sums must be between 0 and 1",
     largest_factor=lambda options: max(1.0, 1 / options.rfa_smoothing),
 )
-def rfa(options):
+def rfa(options: RfaOptions) -> GeometricMedianFactory:
     """the geometric median by re-weighted means; clients count as `algorithm.weighting` says"""
     return GeometricMedianFactory(steps=options.rfa_steps, smoothing=options.rfa_smoothing, start=options.rfa_start)
 
@@ -97,7 +98,7 @@ class GeometricMedianFactory(tff.aggregators.WeightedAggregationFactory):
             raise ValueError("the geometric median re-weights clients; use AttentionFactory(weighted=True)")
         self._inner, self._steps, self._smoothing, self._start = inner or mean(), steps, smoothing, start
 
-    def with_sums(self, value_sum) -> GeometricMedianFactory:
+    def with_sums(self, value_sum: tff.aggregators.UnweightedAggregationFactory) -> GeometricMedianFactory:
         """Return the same rule with this factory for the sums of its means.
 
         A client's distance from the median is sent in the clear.
@@ -120,32 +121,32 @@ class GeometricMedianFactory(tff.aggregators.WeightedAggregationFactory):
         smoothing = self._smoothing
 
         @tff.tensorflow.computation(value_type, weight_type)
-        def norm_histogram(value, weight):
+        def norm_histogram(value: Structure, weight: tf.Tensor) -> tf.Tensor:
             index = tf.searchsorted(NORMS, [_norm(value)])[0]
             return tf.cast(weight, tf.float32) * tf.one_hot(tf.minimum(index, len(NORMS) - 1), len(NORMS))
 
         @tff.tensorflow.computation(norm_histogram.type_signature.result)
-        def median_norm(histogram):
+        def median_norm(histogram: tf.Tensor) -> tf.Tensor:
             cumulative = tf.cumsum(histogram)
             return tf.gather(NORMS, tf.searchsorted(cumulative, cumulative[-1:] / 2)[0])
 
         @tff.tensorflow.computation(value_type, weight_type, np.float32)
-        def clipped(value, weight, largest):
+        def clipped(value: Structure, weight: tf.Tensor, largest: tf.Tensor) -> tf.Tensor:
             factor = tf.minimum(1.0, tf.math.divide_no_nan(largest, _norm(value)))
             return weight * tf.cast(tf.where(_norm(value) > 0, factor, 1.0), weight.dtype)
 
         @tff.tensorflow.computation(value_type, weight_type, middle_type)
-        def from_middle(value, weight, middle):
+        def from_middle(value: Structure, weight: tf.Tensor, middle: Structure) -> tf.Tensor:
             distance = _norm(tf.nest.map_structure(tf.subtract, value, middle))
             return weight / tf.cast(tf.maximum(distance, smoothing), weight.dtype)
 
         @tff.tensorflow.computation(weight_type)
-        def terms(weight):
+        def terms(weight: tf.Tensor) -> Structure:
             wide = tf.cast(weight, tf.float64)
             return collections.OrderedDict(weights=wide, squares_of_weights=tf.square(wide))
 
         @tff.tensorflow.computation(inner.next.type_signature.result.measurements.member, terms.type_signature.result)
-        def measure(measured, sums):
+        def measure(measured: Structure, sums: Structure) -> collections.OrderedDict[str, tf.Tensor]:
             effective = tf.math.divide_no_nan(tf.square(sums["weights"]), sums["squares_of_weights"])
             named = measured if isinstance(measured, dict) else {}
             return collections.OrderedDict(named, **{"robust/effective_clients": tf.cast(effective, np.float32)})
@@ -155,7 +156,7 @@ class GeometricMedianFactory(tff.aggregators.WeightedAggregationFactory):
             tff.FederatedType(value_type, tff.CLIENTS),
             tff.FederatedType(weight_type, tff.CLIENTS),
         )
-        def next_fn(state, value, weight):
+        def next_fn(state: Value, value: Value, weight: Value) -> tff.templates.MeasuredProcessOutput:
             used = weight
             if self._start == "clipped":
                 histogram = named_sum("histogram", tff.federated_map(norm_histogram, (value, weight)))
@@ -172,6 +173,6 @@ class GeometricMedianFactory(tff.aggregators.WeightedAggregationFactory):
         return tff.templates.AggregationProcess(inner.initialize, next_fn)
 
 
-def _norm(value):
+def _norm(value: Structure) -> tf.Tensor:
     """Return the norm over all tensors, a float32 scalar."""
     return tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(tf.cast(t, tf.float32))) for t in tf.nest.flatten(value)]))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import collections
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 import tensorflow as tf
 
 from computations import federated as tff
+from computations.federated.values import Structure, Value
 from computations.named import named_max
 
 
@@ -58,7 +60,11 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
         self._normaliser_sum = normaliser_sum or tff.aggregators.SumFactory()
         self.weighted, self.bound = weighted, bound
 
-    def with_sums(self, value_sum, weight_sum=None) -> AttentionFactory:
+    def with_sums(
+        self,
+        value_sum: tff.aggregators.UnweightedAggregationFactory,
+        weight_sum: tff.aggregators.UnweightedAggregationFactory | None = None,
+    ) -> AttentionFactory:
         """Return the attention with these factories for its sums."""
         return AttentionFactory(self.granularity, value_sum, weight_sum, self.weighted, self.bound)
 
@@ -72,7 +78,7 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
         whole = self.granularity == "model"
 
         @tff.tensorflow.computation(value_type, weight_type)
-        def score(update, weight):
+        def score(update: Structure, weight: tf.Tensor) -> tf.Tensor:
             squares = tf.stack([tf.reduce_sum(tf.square(t)) for t in tf.nest.flatten(update)])
             norms = tf.sqrt(tf.reduce_sum(squares, keepdims=True) if whole else squares)
             # A square may overflow where the update itself is finite; inf - inf would silence the other clients too.
@@ -90,21 +96,21 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
             below_bound = tff.tensorflow.computation(lambda norms: _below_bound(norms, self.bound), score_type)
 
         @tff.tensorflow.computation(value_type, score_type)
-        def scale(update, factors):
+        def scale(update: Structure, factors: tf.Tensor) -> Structure:
             return collections.OrderedDict(attended=_scaled(update, factors))
 
         @tff.tensorflow.computation(score_type)
-        def terms(attention):
+        def terms(attention: tf.Tensor) -> Structure:
             return collections.OrderedDict(total=attention, squares=tf.square(attention))
 
         normaliser = self._normaliser_sum.create(terms.type_signature.result)
 
         @tff.tensorflow.computation(inner.next.type_signature.result.result.member, terms.type_signature.result)
-        def normalise(numerator, sums):
+        def normalise(numerator: Structure, sums: Structure) -> Structure:
             return _normalised(numerator["attended"], sums["total"])
 
         @tff.tensorflow.computation(terms.type_signature.result)
-        def effective_clients(sums):
+        def effective_clients(sums: Structure) -> tf.Tensor:
             return _effective(sums["total"], sums["squares"])
 
         @tff.federated_computation(
@@ -112,7 +118,7 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
             tff.FederatedType(value_type, tff.CLIENTS),
             tff.FederatedType(weight_type, tff.CLIENTS),
         )
-        def next_fn(state, value, weight):
+        def next_fn(state: Value, value: Value, weight: Value) -> tff.templates.MeasuredProcessOutput:
             scores = tff.federated_map(score, (value, weight))
             if self.bound is None:
                 largest = tff.federated_broadcast(named_max("scores" if self.weighted else "norms", scores))
@@ -138,13 +144,13 @@ class AttentionFactory(tff.aggregators.WeightedAggregationFactory):
         return tff.templates.AggregationProcess(inner.initialize, next_fn)
 
 
-def _exponent(score, largest):
+def _exponent(score: tf.Tensor, largest: tf.Tensor) -> tf.Tensor:
     """Return exp(score - largest), and zero for the score of a client that does not count."""
     counts = tf.math.is_finite(score)
     return tf.where(counts, tf.exp(tf.where(counts, score - largest, 0.0)), 0.0)
 
 
-def _below_bound(norms, bound):
+def _below_bound(norms: tf.Tensor, bound: tf.Tensor | float) -> collections.OrderedDict[str, tf.Tensor]:
     """Return the attention e^(s - S) with s = min(norm, S), and this times what shrinks an update to norm s.
 
     Both are zero for a client that does not count.
@@ -155,23 +161,23 @@ def _below_bound(norms, bound):
     return collections.OrderedDict(attention=attention, factors=attention * bound / tf.maximum(norms, bound))
 
 
-def _by_tensor(tensors, factors):
+def _by_tensor(tensors: Sequence[tf.Tensor], factors: tf.Tensor) -> list[tuple[tf.Tensor, tf.Tensor]]:
     """Return (tensor, its factor), with one factor for each tensor or one for all."""
     return [(t, factors[0 if factors.shape[0] == 1 else i]) for i, t in enumerate(tensors)]
 
 
-def _scaled(update, attention):
+def _scaled(update: Structure, attention: tf.Tensor) -> Structure:
     flat = tf.nest.flatten(update)
     # Not 0 * t, which is NaN where the update of a client that does not count is not finite.
     scaled = [tf.where(a > 0, t * a, tf.zeros_like(t)) for t, a in _by_tensor(flat, attention)]
     return tf.nest.pack_sequence_as(update, scaled)
 
 
-def _normalised(numerator, total):
+def _normalised(numerator: Structure, total: tf.Tensor) -> Structure:
     flat = tf.nest.flatten(numerator)
     return tf.nest.pack_sequence_as(numerator, [tf.math.divide_no_nan(t, n) for t, n in _by_tensor(flat, total)])
 
 
-def _effective(total, squares):
+def _effective(total: tf.Tensor, squares: tf.Tensor) -> tf.Tensor:
     """Return the mean over the softmaxes of 1 / sum_k a_k^2."""
     return tf.reduce_mean(tf.math.divide_no_nan(tf.square(total), squares))

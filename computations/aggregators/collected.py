@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from computations import federated as tff
 from computations.errors import CompositionError
+from computations.federated.values import Structure, Value
 from computations.traffic import type_bytes
 
 Combine = Callable[[list[tf.Tensor], tf.Tensor], tuple[list[tf.Tensor], Mapping[str, tf.Tensor]]]
@@ -39,10 +40,10 @@ class CollectedFactory(tff.aggregators.WeightedAggregationFactory):
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
         """Return a process over a structure of float tensors, or one tensor, and a scalar weight."""
         value_type, weight_type = tff.types.to_type(value_type), tff.types.to_type(weight_type)
-        skeletons = []
+        skeletons: list[Structure] = []
 
         @tff.tensorflow.computation(value_type, weight_type)
-        def flatten(value, weight):
+        def flatten(value: Structure, weight: tf.Tensor) -> Structure:
             skeletons.append(tf.nest.map_structure(lambda _: 0, value))
             return collections.OrderedDict(tensors=tf.nest.flatten(value), counts=weight > 0)
 
@@ -51,7 +52,7 @@ class CollectedFactory(tff.aggregators.WeightedAggregationFactory):
         many_type = tff.types.to_type([tff.TensorType(t.dtype, [None, *t.shape]) for t in members])
 
         @tff.tensorflow.computation
-        def nobody():
+        def nobody() -> list[tf.Tensor]:
             # Of an unknown number of rows, as the type says.
             return [
                 tf.raw_ops.PlaceholderWithDefault(input=tf.zeros([0, *t.shape], t.dtype), shape=[None, *t.shape])
@@ -59,19 +60,19 @@ class CollectedFactory(tff.aggregators.WeightedAggregationFactory):
             ]
 
         @tff.tensorflow.computation(many_type, client_type)
-        def append(rows, client):
-            def longer():
+        def append(rows: Structure, client: Structure) -> list[tf.Tensor]:
+            def longer() -> list[tf.Tensor]:
                 both = zip(rows, client["tensors"], strict=True)
                 return [tf.concat([r, t[tf.newaxis]], axis=0) for r, t in both]
 
             return tf.cond(client["counts"], longer, lambda: [tf.identity(r) for r in rows])
 
         @tff.tensorflow.computation(many_type, many_type)
-        def merge(left, right):
+        def merge(left: Structure, right: Structure) -> list[tf.Tensor]:
             return [tf.concat(pair, axis=0) for pair in zip(left, right, strict=True)]
 
         @tff.tensorflow.computation(many_type)
-        def apply(rows):
+        def apply(rows: Structure) -> Structure:
             rows = list(rows)
             number = tf.shape(rows[0])[0]
             # A row of zeros where there is none: the rule gives zeros, too.
@@ -89,7 +90,7 @@ class CollectedFactory(tff.aggregators.WeightedAggregationFactory):
             tff.FederatedType(value_type, tff.CLIENTS),
             tff.FederatedType(weight_type, tff.CLIENTS),
         )
-        def next_fn(state, value, weight):
+        def next_fn(state: Value, value: Value, weight: Value) -> tff.templates.MeasuredProcessOutput:
             flat = tff.federated_map(flatten, (value, weight))
             output = tff.federated_aggregate(flat, nobody(), append, merge, apply)
             return tff.templates.MeasuredProcessOutput(state, output[0], output[1])
@@ -103,7 +104,7 @@ def collected_median() -> CollectedFactory:
     Of an even number of clients the mean of the two in the middle.
     """
 
-    def combine(rows, number):
+    def combine(rows: list[tf.Tensor], number: tf.Tensor) -> tuple[list[tf.Tensor], Mapping[str, tf.Tensor]]:
         low, high = (number - 1) // 2, number // 2
         ordered = (tf.sort(r, axis=0) for r in rows)
         return [(r[low] + r[high]) / 2 for r in ordered], {}

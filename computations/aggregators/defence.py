@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from computations import federated as tff
 from computations.errors import CompositionError
+from computations.federated.values import Structure, Value
 from computations.named import named_sum
 from computations.ranges import POSITIVE, SHARE, require
 
@@ -46,7 +47,7 @@ class AdaptiveNorm:
         scale = tff.tensorflow.computation(lambda estimate: factor * estimate, np.float32)
 
         @tff.federated_computation(tff.FederatedType(np.float32, tff.SERVER))
-        def scaled(estimate):
+        def scaled(estimate: Value) -> Value:
             return tff.federated_map(scale, estimate)
 
         return estimation.map(scaled)
@@ -85,7 +86,13 @@ def defended(
 
 
 class _DefendedFactory(tff.aggregators.WeightedAggregationFactory):
-    def __init__(self, inner, clip, zeroing, uniform):
+    def __init__(
+        self,
+        inner: tff.aggregators.WeightedAggregationFactory,
+        clip: float | AdaptiveNorm | None,
+        zeroing: float | AdaptiveNorm | None,
+        uniform: bool,
+    ):
         for name, norm in (("clip", clip), ("zeroing", zeroing)):
             if isinstance(norm, int | float):
                 require(POSITIVE, **{name: norm})
@@ -97,7 +104,7 @@ class _DefendedFactory(tff.aggregators.WeightedAggregationFactory):
         uniform = self._uniform
 
         @tff.tensorflow.computation(value_type, weight_type)
-        def screen(value, weight):
+        def screen(value: Structure, weight: tf.Tensor) -> Structure:
             passes = sound(value, weight)
             safe = tf.nest.map_structure(lambda t: tf.where(passes, t, tf.zeros_like(t)), value)
             counted = tf.cast(weight > 0, weight.dtype) if uniform else weight
@@ -106,7 +113,7 @@ class _DefendedFactory(tff.aggregators.WeightedAggregationFactory):
         names = self._names()
 
         @tff.tensorflow.computation(process.next.type_signature.result.measurements.member, np.float32)
-        def measure(measured, screened):
+        def measure(measured: Structure, screened: tf.Tensor) -> collections.OrderedDict[str, tf.Tensor]:
             flat = collections.OrderedDict()
             for prefix in names:
                 flat[f"robust/{prefix}ed"] = tf.cast(measured[f"{prefix}ed_count"], tf.float32)
@@ -120,7 +127,7 @@ class _DefendedFactory(tff.aggregators.WeightedAggregationFactory):
             tff.FederatedType(value_type, tff.CLIENTS),
             tff.FederatedType(weight_type, tff.CLIENTS),
         )
-        def next_fn(state, value, weight):
+        def next_fn(state: Value, value: Value, weight: Value) -> tff.templates.MeasuredProcessOutput:
             screened = tff.federated_map(screen, (value, weight))
             output = process.next(state, screened[0], screened[1])
             measured = tff.federated_map(measure, (output.measurements, named_sum("screened", screened[2])))
@@ -132,7 +139,7 @@ class _DefendedFactory(tff.aggregators.WeightedAggregationFactory):
         """Return TFF's prefixes of measurements, from the outside in."""
         return [prefix for prefix, norm in (("zero", self._zeroing), ("clipp", self._clip)) if norm is not None]
 
-    def _chain(self, value_type, weight_type):
+    def _chain(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
         tensors = value_type if isinstance(value_type, tff.StructType) else [value_type]
         kinds = {np.dtype(t.dtype).kind for t in tff.structure.flatten(tff.types.to_type(list(tensors)))}
         if self._names() and kinds != {"f"}:
@@ -145,11 +152,11 @@ class _DefendedFactory(tff.aggregators.WeightedAggregationFactory):
         return factory.create(value_type, weight_type)
 
 
-def _norm(norm: float | AdaptiveNorm):
+def _norm(norm: float | AdaptiveNorm) -> tff.templates.EstimationProcess | float:
     return norm.process() if isinstance(norm, AdaptiveNorm) else float(norm)
 
 
-def sound(value, weight) -> tf.Tensor:
+def sound(value: Structure, weight: tf.Tensor) -> tf.Tensor:
     """Return whether an update and its weight may count (see `defended`), a boolean scalar."""
     floats = [tf.cast(t, tf.float32) for t in tf.nest.flatten(value) if t.dtype.is_floating]
     squares = [tf.reduce_sum(tf.square(t / LARGEST)) for t in floats]

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from computations import federated as tff
 from computations.errors import CompositionError
+from computations.federated.values import Structure, Value
 from computations.named import named_sum
 
 
@@ -41,26 +42,26 @@ class MajorClassifierVectorsFactory(tff.aggregators.UnweightedAggregationFactory
         inner = self._inner_sum.create(vectors_type)
 
         @tff.tensorflow.computation(value_type)
-        def offer(value):
+        def offer(value: Structure) -> tf.Tensor:
             return tf.where(value["counts"] > 0, value["scores"], np.float32(np.inf))
 
         @tff.tensorflow.computation(value_type, scores_type)
-        def held(value, least):
+        def held(value: Structure, least: tf.Tensor) -> tf.Tensor:
             # tf.equal, because == compares identities in the graphs that TFF makes.
             return tf.cast(tf.equal(value["scores"], least) & (value["counts"] > 0), tf.float32)
 
         @tff.tensorflow.computation(value_type, scores_type)
-        def contribute(value, holds):
+        def contribute(value: Structure, holds: tf.Tensor) -> tf.Tensor:
             # Not holds * vectors, which is NaN where a client that does not count has a vector that is not finite.
             return tf.where(holds[:, tf.newaxis] > 0, value["vectors"], 0.0)
 
         @tff.tensorflow.computation(vectors_type, scores_type)
-        def share(summed, holders):
+        def share(summed: tf.Tensor, holders: tf.Tensor) -> Structure:
             vectors = tf.math.divide_no_nan(summed, holders[:, tf.newaxis])
             return collections.OrderedDict(vectors=vectors, holders=holders)
 
         @tff.federated_computation(inner.initialize.type_signature.result, tff.FederatedType(value_type, tff.CLIENTS))
-        def next_fn(state, value):
+        def next_fn(state: Value, value: Value) -> tff.templates.MeasuredProcessOutput:
             least = tff.federated_broadcast(tff.federated_min(tff.federated_map(offer, value)))
             holds = tff.federated_map(held, (value, least))
             summed = inner.next(state, tff.federated_map(contribute, (value, holds)))

@@ -8,6 +8,7 @@ import functools
 import tensorflow as tf
 
 from computations import federated as tff
+from computations.federated.values import Structure, Value
 from computations.local_model import zeros
 from computations.traffic import type_bytes
 
@@ -40,7 +41,11 @@ class LeanMeanFactory(tff.aggregators.WeightedAggregationFactory):
     exist at a time. Values of up to `MOST_GROUP_BYTES` are one group, their mean one aggregation.
     """
 
-    def with_sums(self, value_sum, weight_sum=None) -> tff.aggregators.WeightedAggregationFactory:
+    def with_sums(
+        self,
+        value_sum: tff.aggregators.UnweightedAggregationFactory,
+        weight_sum: tff.aggregators.UnweightedAggregationFactory | None = None,
+    ) -> tff.aggregators.WeightedAggregationFactory:
         """Return the mean with these factories for its sums."""
         return mean(value_sum, weight_sum)
 
@@ -55,16 +60,16 @@ class LeanMeanFactory(tff.aggregators.WeightedAggregationFactory):
 @functools.lru_cache(maxsize=64)  # most algorithms of a comparison have the same one
 def _lean_mean(value_type: tff.Type, weight_type: tff.Type, max_bytes: int) -> tff.templates.AggregationProcess:
     plain = tff.aggregators.MeanFactory(no_nan_division=True).create(value_type, weight_type)
-    skeletons = []
+    skeletons: list[Structure] = []
 
     @tff.tensorflow.computation(value_type)
-    def flatten(value):
+    def flatten(value: Structure) -> list[tf.Tensor]:
         skeletons.append(tf.nest.map_structure(lambda _: 0, value))
         return tf.nest.flatten(value)
 
     groups = _groups(list(flatten.type_signature.result), max_bytes)
 
-    def picked(value, group):
+    def picked(value: Value, group: list[int]) -> Value:
         """Return the tensors of a group at the clients, or all tensors unchanged."""
         if len(groups) == 1:
             return value
@@ -76,12 +81,12 @@ def _lean_mean(value_type: tff.Type, weight_type: tff.Type, max_bytes: int) -> t
         tff.FederatedType(value_type, tff.CLIENTS),
         tff.FederatedType(weight_type, tff.CLIENTS),
     )
-    def next_fn(state, value, weight):
+    def next_fn(state: Value, value: Value, weight: Value) -> tff.templates.MeasuredProcessOutput:
         means = [_mean_of_group(picked(value, group), weight) for group in groups]
         means_type = tff.types.to_type([m.type_signature.member for m in means])
 
         @tff.tensorflow.computation(means_type)
-        def join(means):
+        def join(means: Structure) -> Structure:
             return tf.nest.pack_sequence_as(skeletons[0], tf.nest.flatten(means))
 
         return tff.templates.MeasuredProcessOutput(
@@ -95,7 +100,8 @@ def _lean_mean(value_type: tff.Type, weight_type: tff.Type, max_bytes: int) -> t
 
 def _groups(types: list[tff.TensorType], max_bytes: int) -> list[list[int]]:
     """Return groups of tensor indices, with neighbours together while their bytes are at most `max_bytes`."""
-    groups, filled = [], max_bytes
+    groups: list[list[int]] = []
+    filled = max_bytes
     for index, type_spec in enumerate(types):
         size = type_bytes(type_spec)
         if filled + size > max_bytes:
@@ -106,36 +112,36 @@ def _groups(types: list[tff.TensorType], max_bytes: int) -> list[list[int]]:
     return groups
 
 
-def _mean_of_group(value, weight):
+def _mean_of_group(value: Value, weight: Value) -> Value:
     """Return the weighted mean of tensors at the clients, as a list at the server."""
     client_type = tff.types.to_type(
         collections.OrderedDict(value=value.type_signature.member, weight=weight.type_signature.member)
     )
 
     @tff.tensorflow.computation(client_type)
-    def like(client):
+    def like(client: Structure) -> Structure:
         return collections.OrderedDict(sums=tf.nest.flatten(client["value"]), weight=client["weight"])
 
     sums_type = like.type_signature.result
 
     @tff.tensorflow.computation
-    def zero():
+    def zero() -> Structure:
         sums = [zeros(t.shape, t.dtype) for t in sums_type["sums"]]
         return collections.OrderedDict(sums=sums, weight=zeros((), sums_type["weight"].dtype))
 
     @tff.tensorflow.computation(sums_type, client_type)
-    def accumulate(total, client):
+    def accumulate(total: Structure, client: Structure) -> Structure:
         weight = client["weight"]
         tensors = zip(total["sums"], tf.nest.flatten(client["value"]), strict=True)
         sums = [t + x * tf.cast(weight, x.dtype) for t, x in tensors]
         return collections.OrderedDict(sums=sums, weight=total["weight"] + weight)
 
     @tff.tensorflow.computation(sums_type, sums_type)
-    def merge(left, right):
+    def merge(left: Structure, right: Structure) -> Structure:
         return tf.nest.map_structure(tf.add, left, right)
 
     @tff.tensorflow.computation(sums_type)
-    def report(total):
+    def report(total: Structure) -> list[tf.Tensor]:
         return [tf.math.divide_no_nan(t, tf.cast(total["weight"], t.dtype)) for t in total["sums"]]
 
     clients = tff.federated_zip(collections.OrderedDict(value=value, weight=weight))

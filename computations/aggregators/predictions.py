@@ -14,6 +14,7 @@ import tensorflow as tf
 from computations import federated as tff
 from computations.aggregators.collected import collected_median
 from computations.errors import CompositionError
+from computations.federated.values import Structure, Value
 from computations.named import named_sum
 
 
@@ -64,7 +65,11 @@ class PredictionsFactory(tff.aggregators.WeightedAggregationFactory):
         self._num_classes, self._inner_sum, self._weight_sum = num_classes, inner_sum, weight_sum
         self._combine = combine
 
-    def with_sums(self, value_sum, weight_sum=None) -> PredictionsFactory:
+    def with_sums(
+        self,
+        value_sum: tff.aggregators.UnweightedAggregationFactory,
+        weight_sum: tff.aggregators.UnweightedAggregationFactory | None = None,
+    ) -> PredictionsFactory:
         """Return the same factory with these sums.
 
         Raises CompositionError for a median, which has no sums.
@@ -96,7 +101,9 @@ class PredictionsFactory(tff.aggregators.WeightedAggregationFactory):
             )
         return self._widened(value_type, weight_type, sums_type, votes)
 
-    def _through_sum(self, value_type, weight_type, sums_type) -> tff.templates.AggregationProcess:
+    def _through_sum(
+        self, value_type: tff.TensorType, weight_type: tff.Type, sums_type: tff.TensorType
+    ) -> tff.templates.AggregationProcess:
         """Return the sum of float32 logits, weighted at the clients and added by the inner sum."""
         inner = (self._inner_sum or tff.aggregators.SumFactory()).create(sums_type)
         named_type = tff.types.to_type(collections.OrderedDict(weight=weight_type))
@@ -113,7 +120,7 @@ class PredictionsFactory(tff.aggregators.WeightedAggregationFactory):
             tff.FederatedType(value_type, tff.CLIENTS),
             tff.FederatedType(weight_type, tff.CLIENTS),
         )
-        def next_fn(state, value, weight):
+        def next_fn(state: Value, value: Value, weight: Value) -> tff.templates.MeasuredProcessOutput:
             total = inner.next(state, tff.federated_map(weighted, (value, weight)))
             named = tff.federated_zip(collections.OrderedDict(weight=weight))
             total_weight = weights.next(weights.initialize(), named).result["weight"]
@@ -122,27 +129,29 @@ class PredictionsFactory(tff.aggregators.WeightedAggregationFactory):
 
         return tff.templates.AggregationProcess(inner.initialize, next_fn)
 
-    def _widened(self, value_type, weight_type, sums_type, votes: bool) -> tff.templates.AggregationProcess:
+    def _widened(
+        self, value_type: tff.TensorType, weight_type: tff.Type, sums_type: tff.TensorType, votes: bool
+    ) -> tff.templates.AggregationProcess:
         """Return the sum of votes or float16 logits, which are sent unchanged and weighted in the sum."""
         client_type = tff.types.to_type(collections.OrderedDict(value=value_type, weight=weight_type))
         total_type = tff.types.to_type(collections.OrderedDict(sums=sums_type, weight=np.float32))
 
         @tff.tensorflow.computation
-        def zero():
+        def zero() -> Structure:
             return collections.OrderedDict(sums=tf.zeros(sums_type.shape), weight=tf.constant(0.0))
 
         @tff.tensorflow.computation(total_type, client_type)
-        def accumulate(total, client):
+        def accumulate(total: Structure, client: Structure) -> Structure:
             value, weight = client["value"], client["weight"]
             wide = tf.one_hot(value, self._num_classes) if votes else tf.cast(value, tf.float32)
             return collections.OrderedDict(sums=total["sums"] + weight * wide, weight=total["weight"] + weight)
 
         @tff.tensorflow.computation(total_type, total_type)
-        def merge(left, right):
+        def merge(left: Structure, right: Structure) -> Structure:
             return tf.nest.map_structure(tf.add, left, right)
 
         @tff.tensorflow.computation(total_type)
-        def report(total):
+        def report(total: Structure) -> Structure:
             return self._mean(total["sums"], total["weight"], votes)
 
         nothing = tff.federated_computation(lambda: tff.federated_value((), tff.SERVER))
@@ -152,21 +161,21 @@ class PredictionsFactory(tff.aggregators.WeightedAggregationFactory):
             tff.FederatedType(value_type, tff.CLIENTS),
             tff.FederatedType(weight_type, tff.CLIENTS),
         )
-        def next_fn(state, value, weight):
+        def next_fn(state: Value, value: Value, weight: Value) -> tff.templates.MeasuredProcessOutput:
             both = tff.federated_zip(collections.OrderedDict(value=value, weight=weight))
             result = tff.federated_aggregate(both, zero(), accumulate, merge, report)
             return tff.templates.MeasuredProcessOutput(state, result, tff.federated_value((), tff.SERVER))
 
         return tff.templates.AggregationProcess(nothing, next_fn)
 
-    def _mean(self, total, weight, votes: bool):
+    def _mean(self, total: tf.Tensor, weight: tf.Tensor, votes: bool) -> collections.OrderedDict[str, tf.Tensor]:
         """Return the sum of the weights, and the mean logits or the logarithms of the shares of the votes."""
         logits = tf.math.divide_no_nan(total, weight)
         if votes:
             logits = tf.math.log(tf.maximum(logits, self.NO_VOTES))
         return collections.OrderedDict(logits=logits, weight=weight)
 
-    def _are_votes(self, value_type) -> bool:
+    def _are_votes(self, value_type: tff.Type) -> bool:
         """Return whether the values are votes."""
         if isinstance(value_type, tff.TensorType) and value_type.shape is not None and None not in value_type.shape:
             kind, shape = np.dtype(value_type.dtype).kind, list(value_type.shape)
@@ -179,12 +188,14 @@ class PredictionsFactory(tff.aggregators.WeightedAggregationFactory):
         )
 
 
-def _median(value_type, weight_type, logits_type) -> tff.templates.AggregationProcess:
+def _median(
+    value_type: tff.TensorType, weight_type: tff.Type, logits_type: tff.TensorType
+) -> tff.templates.AggregationProcess:
     process = collected_median().create(logits_type, weight_type)
     widen = tff.tensorflow.computation(lambda value: tf.cast(value, tf.float32), value_type)
 
     @tff.tensorflow.computation(logits_type, weight_type)
-    def report(logits, weight):
+    def report(logits: tf.Tensor, weight: tf.Tensor) -> Structure:
         return collections.OrderedDict(logits=logits, weight=weight)
 
     @tff.federated_computation(
@@ -192,7 +203,7 @@ def _median(value_type, weight_type, logits_type) -> tff.templates.AggregationPr
         tff.FederatedType(value_type, tff.CLIENTS),
         tff.FederatedType(weight_type, tff.CLIENTS),
     )
-    def next_fn(state, value, weight):
+    def next_fn(state: Value, value: Value, weight: Value) -> tff.templates.MeasuredProcessOutput:
         output = process.next(state, tff.federated_map(widen, value), weight)
         result = tff.federated_map(report, (output.result, named_sum("weight", weight)))
         return tff.templates.MeasuredProcessOutput(output.state, result, output.measurements)

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from computations import federated as tff
 from computations.aggregators.private_noise import Noise, noised_sum, norms_of, shrinking
+from computations.federated.values import Structure
 
 
 class PrivateAttentionFactory(tff.aggregators.WeightedAggregationFactory):
@@ -53,14 +54,14 @@ class PrivateAttentionFactory(tff.aggregators.WeightedAggregationFactory):
             raise ValueError(f"granularity must be 'layer' or 'model', got {granularity!r}")
         self._noise, self._whole, self._normaliser = noise, granularity == "model", normaliser
 
-    def _c(self, clip):
+    def _c(self, clip: tf.Tensor) -> tf.Tensor:
         return clip if self._normaliser is None else tf.constant(self._normaliser, tf.float32)
 
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
         """Return a process over a structure of float tensors, or one tensor (a single layer), and a scalar weight."""
         noise, whole = self._noise, self._whole
 
-        def report(state, sums):
+        def report(state: Structure, sums: Structure) -> Structure:
             clip, c = state["clip"], self._c(state["clip"])
             places, part = softmaxes(len(tf.nest.flatten(sums["values"])), whole)
             sensitivity = tf.sqrt(tf.square(clip) + tf.square(c))
@@ -86,7 +87,9 @@ class PrivateAttentionFactory(tff.aggregators.WeightedAggregationFactory):
         )
 
 
-def contribution(update, weight, clip, c, whole: bool):
+def contribution(
+    update: Structure, weight: tf.Tensor, clip: tf.Tensor, c: tf.Tensor, whole: bool
+) -> collections.OrderedDict[str, Structure]:
     """Return what a client adds to the sums, <values, normaliser, within>, as TensorFlow.
 
     Args:

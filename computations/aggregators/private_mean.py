@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from computations import federated as tff
 from computations.aggregators.private_noise import Noise, noised_sum, norms_of, shrinking
+from computations.federated.values import Structure
 
 
 class PrivateMeanFactory(tff.aggregators.WeightedAggregationFactory):
@@ -31,7 +32,7 @@ class PrivateMeanFactory(tff.aggregators.WeightedAggregationFactory):
         """Return a process over a structure of float tensors, or one tensor, and a scalar weight."""
         noise = self._noise
 
-        def report(state, sums):
+        def report(state: Structure, sums: Structure) -> Structure:
             flat = noise.added(state, tf.nest.flatten(sums["values"]), state["clip"])
             result = [s / tf.cast(noise.expected_clients, s.dtype) for s in flat]
             return tf.nest.pack_sequence_as(sums["values"], result)
@@ -40,7 +41,7 @@ class PrivateMeanFactory(tff.aggregators.WeightedAggregationFactory):
         return noised_sum(noise, *types, contribution, report)
 
 
-def contribution(update, weight, clip):
+def contribution(update: Structure, weight: tf.Tensor, clip: tf.Tensor) -> collections.OrderedDict[str, Structure]:
     """Return what a client adds to the sums, <values, within>, as TensorFlow.
 
     It is the clipped update, and 1/2 or -1/2 for a norm within the bound or not. A client of weight zero adds zeros.

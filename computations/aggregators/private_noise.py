@@ -11,7 +11,8 @@ do not attack the numbers' last bits.
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import attrs
 import numpy as np
@@ -19,6 +20,7 @@ import tensorflow as tf
 from attrs.validators import gt, lt, optional
 
 from computations import federated as tff
+from computations.federated.values import Structure, Value
 from computations.ranges import NOT_NEGATIVE, POSITIVE
 
 NOISE_SEED = "noise_seed"
@@ -30,7 +32,7 @@ _STREAM_OF_COUNT = 2**30
 """A stream of random numbers that no tensor has."""
 
 
-def with_noise_seed(state, seed):
+def with_noise_seed(state: Structure, seed: Sequence[int] | np.ndarray) -> Structure:
     """Return the server's state with the seed set in every `noise_seed`.
 
     This is a plain function of values.
@@ -47,24 +49,25 @@ def with_noise_seed(state, seed):
     if seed.shape != (2,) or not seed.any():
         raise ValueError(f"the seed of the noise must be two int32 that are not both zero, got shape {seed.shape}")
 
-    def put(part):
+    def put(part: Any) -> Any:
+        container: Any = type(part)
         if isinstance(part, Mapping):
-            return type(part)((name, seed if name == NOISE_SEED else put(value)) for name, value in part.items())
+            return container((name, seed if name == NOISE_SEED else put(value)) for name, value in part.items())
         if isinstance(part, tuple) and hasattr(part, "_fields"):
-            return type(part)(
+            return container(
                 *(seed if n == NOISE_SEED else put(v) for n, v in zip(part._fields, part, strict=True)),
             )
-        if type(part) in (tuple, list):
-            return type(part)(put(value) for value in part)
+        if container in (tuple, list):
+            return container(put(value) for value in part)
         return part
 
     return put(state)
 
 
-def has_noise(algorithm) -> bool:
+def has_noise(algorithm: Any) -> bool:
     """Return whether a FederatedAlgorithm's state has a noise seed, which must be set in every round."""
 
-    def holds_seed(part):
+    def holds_seed(part: tff.Type) -> bool:
         if not isinstance(part, tff.StructType):
             return False
         return any(name == NOISE_SEED or holds_seed(member) for name, member in tff.structure.to_elements(part))
@@ -98,7 +101,7 @@ class Noise:
     quantile: float | None = attrs.field(default=None, validator=optional([gt(0), lt(1)]))
     tree: bool = False
 
-    def __attrs_post_init__(self):
+    def __attrs_post_init__(self) -> None:
         if self.tree and self.quantile is not None:
             raise ValueError("tree aggregation needs the same bound in all rounds; leave out clip_quantile or the tree")
 
@@ -119,15 +122,15 @@ class Noise:
         """Return ( -> state) with `noise_seed` int32 [2], `round` int32 and `clip` float32."""
 
         @tff.tensorflow.computation
-        def initial():
+        def initial() -> Structure:
             return self._state(tf.constant(0), tf.constant(self.clip, tf.float32))
 
         return initial
 
-    def _state(self, round_num, clip):
+    def _state(self, round_num: tf.Tensor, clip: tf.Tensor) -> collections.OrderedDict[str, tf.Tensor]:
         return collections.OrderedDict([(NOISE_SEED, tf.zeros([2], tf.int32)), ("round", round_num), ("clip", clip)])
 
-    def added(self, state, sums, sensitivity):
+    def added(self, state: Structure, sums: Sequence[tf.Tensor], sensitivity: tf.Tensor) -> list[tf.Tensor]:
         """Return a flat list of sums with noise, or NaN if the state has no seed.
 
         For the server's TensorFlow.
@@ -148,7 +151,9 @@ class Noise:
             for s, stream in zip(sums, streams, strict=True)
         ]
 
-    def next_state(self, state, within=None):
+    def next_state(
+        self, state: Structure, within: Any = None
+    ) -> tuple[Structure, collections.OrderedDict[str, tf.Tensor]]:
         """Return (the next round's state, measurements), in the TensorFlow of the server's step.
 
         Args:
@@ -169,7 +174,7 @@ class Noise:
         return self._state(state["round"] + 1, clip), measured
 
 
-def _seed_of(state):
+def _seed_of(state: Structure) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the seed, and 1, or NaN without a seed.
 
     Anyone could predict noise from a seed of zeros, and an error could not say how to fix it.
@@ -180,22 +185,22 @@ def _seed_of(state):
     return seed, tf.where(tf.reduce_any(tf.not_equal(seed, 0)), 1.0, np.nan)
 
 
-def _of_round(shape, stream, number):
+def _of_round(shape: Any, stream: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
     return tf.random.stateless_normal(shape, tf.random.experimental.stateless_fold_in(stream, number))
 
 
-def _of_tree(shape, stream, number):
+def _of_tree(shape: Any, stream: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
     """Return the noise of the sum of rounds 0..number minus that of rounds 0..number-1, standard normal for each node.
 
     The sum of the first t rounds consists of a node for every bit of t; that of bit l is the (t >> l)-th of its level,
     counted from 1. From t to t + 1 the nodes of the trailing ones of t go, and one a level above them comes.
     """
 
-    def node(level, rounds):
+    def node(level: tf.Tensor, rounds: tf.Tensor) -> tf.Tensor:
         of_level = tf.random.experimental.stateless_fold_in(stream, level)
         return _of_round(shape, of_level, tf.bitwise.right_shift(rounds, level))
 
-    def is_one(level, _):
+    def is_one(level: tf.Tensor, _: tf.Tensor) -> tf.Tensor:
         return tf.bitwise.bitwise_and(tf.bitwise.right_shift(number, level), 1) > 0
 
     level, gone = tf.while_loop(
@@ -204,7 +209,7 @@ def _of_tree(shape, stream, number):
     return node(level, number + 1) - gone
 
 
-def norms_of(update, whole: bool) -> tf.Tensor:
+def norms_of(update: Structure, whole: bool) -> tf.Tensor:
     """Return norms, float32 [number of tensors], or [1] over all of them.
 
     They are infinite if a square overflows.
@@ -213,7 +218,7 @@ def norms_of(update, whole: bool) -> tf.Tensor:
     return tf.sqrt(tf.reduce_sum(squares, keepdims=True) if whole else squares)
 
 
-def shrinking(norms: tf.Tensor, bound) -> tf.Tensor:
+def shrinking(norms: tf.Tensor, bound: tf.Tensor | float) -> tf.Tensor:
     """Return factors that shrink norms to the bound, and 0 for an infinite norm."""
     return bound / tf.maximum(norms, bound)
 
@@ -232,7 +237,7 @@ def noised_sum(
     state_type = noise.initial_state().type_signature.result
     follows = noise.quantile is not None
 
-    def sums_of(update, weight, clip):
+    def sums_of(update: Structure, weight: tf.Tensor, clip: tf.Tensor) -> collections.OrderedDict[str, Structure]:
         sums = contribution(update, weight, clip)
         if not follows:
             del sums["within"]
@@ -247,13 +252,13 @@ def noised_sum(
         )
 
     @tff.tensorflow.computation(state_type, at_client.type_signature.result)
-    def release(state, sums):
+    def release(state: Structure, sums: Structure) -> Structure:
         result = report(state, sums)
         next_state, measured = noise.next_state(state, sums.get("within"))
         return next_state, result, measured
 
     @tff.federated_computation
-    def initialize():
+    def initialize() -> Value:
         return tff.federated_eval(noise.initial_state(), tff.SERVER)
 
     @tff.federated_computation(
@@ -261,7 +266,7 @@ def noised_sum(
         tff.FederatedType(value_type, tff.CLIENTS),
         tff.FederatedType(weight_type, tff.CLIENTS),
     )
-    def next_fn(state, value, weight):
+    def next_fn(state: Value, value: Value, weight: Value) -> tff.templates.MeasuredProcessOutput:
         clip = (tff.federated_broadcast(tff.federated_map(clip_of, state)),) if follows else ()
         sums = tff.federated_sum(tff.federated_map(at_client, (value, weight, *clip)))
         released = tff.federated_map(release, (state, sums))

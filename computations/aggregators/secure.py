@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from computations import federated as tff
+from computations.federated.values import Structure, Value
 from computations.local_model import zeros
 from computations.ranges import POSITIVE, require
 from computations.traffic import words_of
@@ -82,7 +84,7 @@ class SecureSumFactory(tff.aggregators.UnweightedAggregationFactory):
             initialize = estimate.initialize
 
         @tff.federated_computation(initialize.type_signature.result, tff.FederatedType(value_type, tff.CLIENTS))
-        def next_fn(state, value):
+        def next_fn(state: Value, value: Value) -> tff.templates.MeasuredProcessOutput:
             measured = collections.OrderedDict()
             if estimate is None:
                 encoded = tff.federated_map(encode, value)
@@ -101,13 +103,15 @@ class SecureSumFactory(tff.aggregators.UnweightedAggregationFactory):
 
         return tff.templates.AggregationProcess(initialize, next_fn)
 
-    def _with_bound(self, function, type_spec) -> tff.Computation:
+    def _with_bound(
+        self, function: Callable[[Any, tf.Tensor | float], Structure], type_spec: tff.Type
+    ) -> tff.Computation:
         """Return a computation of (value, bound), or of only the value if the bound is fixed."""
         if self._quantile is not None:
             return tff.tensorflow.computation(function, type_spec, np.float32)
         return tff.tensorflow.computation(lambda value: function(value, self._bound), type_spec)
 
-    def _encode(self, value, bound):
+    def _encode(self, value: Structure, bound: tf.Tensor | float) -> collections.OrderedDict[str, Structure]:
         """Return what a client sends, and its statistics."""
         tensors, bound = tf.nest.flatten(value), tf.cast(bound, tf.float64)
         sent, clipped, largest = [], [], []
@@ -125,11 +129,11 @@ class SecureSumFactory(tff.aggregators.UnweightedAggregationFactory):
             clients=tf.constant(1.0),
         )
 
-    def _decoder(self, value_type, sums_type) -> tff.Computation:
+    def _decoder(self, value_type: tff.Type, sums_type: tff.Type) -> tff.Computation:
         """Return (integers[, bound]) -> the sum, as `value_type`."""
         packed = packing(value_type)
 
-        def decode(sums, bound):
+        def decode(sums: Sequence[tf.Tensor], bound: tf.Tensor | float) -> Structure:
             step = tf.cast(bound, tf.float64) / self._levels
             return packed([tf.cast(integer_of(word, self._modulus_bits), tf.float64) * step for word in sums])
 
@@ -138,16 +142,16 @@ class SecureSumFactory(tff.aggregators.UnweightedAggregationFactory):
 
 def packing(value_type: tff.Type) -> Callable[[Sequence[tf.Tensor]], object]:
     """Return what makes a value of a type of its tensors, which are cast to its dtypes."""
-    skeletons = []
+    skeletons: list[Structure] = []
 
     @tff.tensorflow.computation(value_type)
-    def flatten(value):
+    def flatten(value: Structure) -> list[tf.Tensor]:
         skeletons.append(tf.nest.map_structure(lambda _: 0, value))
         return tf.nest.flatten(value)
 
     dtypes = [t.dtype for t in flatten.type_signature.result]
 
-    def packed(tensors):
+    def packed(tensors: Sequence[tf.Tensor]) -> Structure:
         cast = [tf.cast(tensor, dtype) for tensor, dtype in zip(tensors, dtypes, strict=True)]
         return tf.nest.pack_sequence_as(skeletons[0], cast)
 
@@ -174,11 +178,11 @@ def word_sums(sent_type: tff.Type, modulus_bits: int) -> tuple[tff.Computation, 
     words, modulus = words_of(modulus_bits), 2**modulus_bits
 
     @tff.tensorflow.computation
-    def zero():
+    def zero() -> Structure:
         return collections.OrderedDict({words: [zeros(t.shape, t.dtype) for t in sent_type[0]]})
 
     @tff.tensorflow.computation(sent_type, sent_type)
-    def add(left, right):
+    def add(left: Structure, right: Structure) -> Structure:
         pairs = zip(left[words], right[words], strict=True)
         return collections.OrderedDict({words: [tf.math.floormod(a + b, modulus) for a, b in pairs]})
 

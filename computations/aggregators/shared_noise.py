@@ -19,6 +19,7 @@ from computations.aggregators.private_mean import contribution
 from computations.aggregators.private_noise import NOISE_SEED
 from computations.aggregators.secure import MOST_MODULUS_BITS, as_word, integer_of, packing, word_sums
 from computations.errors import CompositionError
+from computations.federated.values import Structure, Value
 from computations.privacy.shares import NoiseShares
 from computations.traffic import words_of
 
@@ -46,7 +47,7 @@ class SharedNoiseFactory(tff.aggregators.WeightedAggregationFactory):
         """Return how many numbers a client adds for an update of this type."""
         return sum(math.prod(map(int, t.shape)) for t in tff.structure.flatten(value_type))
 
-    def added(self, update, weight) -> list[tf.Tensor]:
+    def added(self, update: Structure, weight: tf.Tensor) -> list[tf.Tensor]:
         """Return what a client adds, as TensorFlow."""
         raise NotImplementedError
 
@@ -81,7 +82,7 @@ class SharedNoiseFactory(tff.aggregators.WeightedAggregationFactory):
         clip = self._clip
 
         @tff.tensorflow.computation
-        def constants():
+        def constants() -> tuple[tf.Tensor, Structure]:
             return tf.constant(1.0), collections.OrderedDict([("privacy/clip", tf.constant(clip, tf.float32))])
 
         @tff.federated_computation(
@@ -89,7 +90,7 @@ class SharedNoiseFactory(tff.aggregators.WeightedAggregationFactory):
             tff.FederatedType(value_type, tff.CLIENTS),
             tff.FederatedType(weight_type, tff.CLIENTS),
         )
-        def next_fn(state, value, weight):
+        def next_fn(state: Value, value: Value, weight: Value) -> tff.templates.MeasuredProcessOutput:
             total = sums(tff.federated_map(encode, (value, weight)))
             fixed = tff.federated_eval(constants, tff.SERVER)
             factor = fixed[0]
@@ -110,7 +111,7 @@ class SharedNoiseFactory(tff.aggregators.WeightedAggregationFactory):
         step, packed = self._shares.step, packing(value_type)
 
         @tff.tensorflow.computation(sums_type, np.float32)
-        def decode(sums, factor):
+        def decode(sums: Structure, factor: tf.Tensor) -> Structure:
             totals = [tf.cast(integer_of(word, bits), tf.float64) * step for word in sums]
             factor = tf.cast(factor, tf.float64)
             return packed([factor * tensor for tensor in self.result_of(totals, deviation)])
@@ -134,11 +135,11 @@ class SharedNoiseMeanFactory(SharedNoiseFactory):
         super().__init__(shares, shares.clip, at_sites=at_sites, modulus_bits=modulus_bits)
         self._expected = expected_clients
 
-    def added(self, update, weight):
+    def added(self, update: Structure, weight: tf.Tensor) -> list[tf.Tensor]:
         """See `SharedNoiseFactory`."""
         return tf.nest.flatten(contribution(update, weight, tf.constant(self._clip, tf.float32))["values"])
 
-    def result_of(self, sums, deviation):
+    def result_of(self, sums: Sequence[tf.Tensor], deviation: float) -> list[tf.Tensor]:
         """See `SharedNoiseFactory`."""
         return [total / self._expected for total in sums]
 
@@ -161,11 +162,13 @@ def _modulus_bits(chosen: int | None, needed: int) -> int:
     return chosen or needed
 
 
-def _encoder(shares: NoiseShares, added: Callable, numbers: int, bits: int):
+def _encoder(
+    shares: NoiseShares, added: Callable, numbers: int, bits: int
+) -> Callable[[Structure, tf.Tensor], Structure]:
     """Return (update, weight) -> the words that a client sends for what it adds, as TensorFlow."""
     bound, norm = shares.bound, shares.norm(numbers)
 
-    def encode(update, weight):
+    def encode(update: Structure, weight: tf.Tensor) -> Structure:
         wide = [tf.clip_by_value(tf.cast(t, tf.float64), -bound, bound) for t in added(update, weight)]
         rounded = [tf.round(t / shares.step) for t in wide]
         size = tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(t)) for t in rounded]))
@@ -182,7 +185,7 @@ def _sums(sent_type: tff.Type, bits: int) -> tff.Computation:
     zero, add, report = word_sums(sent_type, bits)
 
     @tff.federated_computation(tff.FederatedType(sent_type, tff.CLIENTS))
-    def sums(sent):
+    def sums(sent: Value) -> Value:
         return tff.federated_aggregate(sent, zero(), add, add, report)
 
     return sums
@@ -200,26 +203,26 @@ def _noise_at_server(sums_type: tff.Type, deviation: float, bits: int) -> tuple[
     """
 
     @tff.tensorflow.computation
-    def first():
+    def first() -> Structure:
         return _state(tf.constant(0))
 
     @tff.tensorflow.computation(first.type_signature.result, sums_type)
-    def noise(state, sums):
+    def noise(state: Structure, sums: Structure) -> tuple[Structure, list[tf.Tensor], tf.Tensor]:
         totals, known = _noised(state, [tf.cast(words, tf.int64) for words in sums], deviation)
         return _state(state["round"] + 1), [as_word(t, bits) for t in totals], known
 
     @tff.federated_computation
-    def initialize():
+    def initialize() -> Value:
         return tff.federated_eval(first, tff.SERVER)
 
     return initialize, noise
 
 
-def _state(round_num):
+def _state(round_num: tf.Tensor) -> collections.OrderedDict[str, tf.Tensor]:
     return collections.OrderedDict([(NOISE_SEED, tf.zeros([2], tf.int32)), ("round", round_num)])
 
 
-def _noised(state, totals, deviation: float):
+def _noised(state: Structure, totals: Sequence[tf.Tensor], deviation: float) -> tuple[list[tf.Tensor], tf.Tensor]:
     """Return integers (int64) with noise, and float32 1, or NaN if the state has no seed."""
     seed, noised = state[NOISE_SEED], []
     for index, total in enumerate(totals):

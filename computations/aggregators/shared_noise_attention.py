@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 import attrs
@@ -12,6 +13,7 @@ from computations import federated as tff
 from computations.aggregators.private_attention import contribution, softmaxes
 from computations.aggregators.shared_noise import SharedNoiseFactory
 from computations.errors import CompositionError
+from computations.federated.values import Structure
 from computations.privacy.shares import NoiseShares
 
 
@@ -48,7 +50,7 @@ class SharedNoiseAttentionFactory(SharedNoiseFactory):
         of_both = attrs.evolve(shares, clip=math.hypot(clip, self._c))
         super().__init__(of_both, clip, at_sites=at_sites, modulus_bits=modulus_bits)
 
-    def create(self, value_type, weight_type):
+    def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
         """See `SharedNoiseFactory`.
 
         Raises:
@@ -62,17 +64,17 @@ class SharedNoiseAttentionFactory(SharedNoiseFactory):
             )
         return super().create(value_type, weight_type)
 
-    def numbers(self, value_type):
+    def numbers(self, value_type: tff.Type) -> int:
         """See `SharedNoiseFactory`."""
         return super().numbers(value_type) + (1 if self._whole else self._tensors(value_type))
 
-    def added(self, update, weight):
+    def added(self, update: Structure, weight: tf.Tensor) -> list[tf.Tensor]:
         """See `SharedNoiseFactory`."""
         clip, c = tf.constant(self._clip, tf.float32), tf.constant(self._c, tf.float32)
         sent = contribution(update, weight, clip, c, self._whole)
         return [*tf.nest.flatten(sent["values"]), sent["normaliser"]]
 
-    def result_of(self, sums, deviation):
+    def result_of(self, sums: Sequence[tf.Tensor], deviation: float) -> list[tf.Tensor]:
         """See `SharedNoiseFactory`."""
         *values, normaliser = sums
         places, part = softmaxes(len(values), self._whole)

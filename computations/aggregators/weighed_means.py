@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+from typing import TypeAlias
 
 import tensorflow as tf
 
@@ -10,9 +11,10 @@ from computations import federated as tff
 from computations.aggregators.collected import collected_median
 from computations.aggregators.mean import mean
 from computations.errors import CompositionError
+from computations.federated.values import Structure, Value
 from computations.named import named_sum
 
-Factory = tff.aggregators.WeightedAggregationFactory
+Factory: TypeAlias = tff.aggregators.WeightedAggregationFactory
 
 
 class NormalisedMeanFactory(Factory):
@@ -37,7 +39,12 @@ class NormalisedMeanFactory(Factory):
     def __init__(self, directions: Factory | None = None):
         self._inner = mean() if directions is None else _Apart(directions)
 
-    def with_secure_sums(self, value_sum, weight_sum, size_sum) -> NormalisedMeanFactory:
+    def with_secure_sums(
+        self,
+        value_sum: tff.aggregators.UnweightedAggregationFactory,
+        weight_sum: tff.aggregators.UnweightedAggregationFactory,
+        size_sum: tff.aggregators.UnweightedAggregationFactory,
+    ) -> NormalisedMeanFactory:
         """Return the normalised mean with these factories for its sums of directions, weights and sizes."""
         changed = NormalisedMeanFactory()
         changed._inner = mean(_SumsApart(value_sum, size_sum), weight_sum)
@@ -54,11 +61,11 @@ class NormalisedMeanFactory(Factory):
         inner = self._inner.create(value_type, tff.types.to_type(weight_type))
 
         @tff.tensorflow.computation(value_type)
-        def scale(means):
+        def scale(means: Structure) -> Structure:
             return tf.nest.map_structure(lambda d: means["size"] * d, means["direction"])
 
         @tff.federated_computation(*inner.next.type_signature.parameter)
-        def next_fn(state, value, weight):
+        def next_fn(state: Value, value: Value, weight: Value) -> tff.templates.MeasuredProcessOutput:
             output = inner.next(state, value, weight)
             return tff.templates.MeasuredProcessOutput(
                 output.state, tff.federated_map(scale, output.result), output.measurements
@@ -82,7 +89,7 @@ class _Apart(Factory):
             tff.FederatedType(value_type, tff.CLIENTS),
             tff.FederatedType(weight_type, tff.CLIENTS),
         )
-        def next_fn(state, value, weight):
+        def next_fn(state: Value, value: Value, weight: Value) -> tff.templates.MeasuredProcessOutput:
             output = directions.next(state, value["direction"], weight)
             size = sizes.next(tff.federated_value((), tff.SERVER), value["size"], weight).result
             both = collections.OrderedDict(direction=output.result, size=size)
@@ -94,7 +101,11 @@ class _Apart(Factory):
 class _SumsApart(tff.aggregators.UnweightedAggregationFactory):
     """Sums <direction, size>, with one factory for the directions and another, stateless one for the sizes."""
 
-    def __init__(self, directions, sizes):
+    def __init__(
+        self,
+        directions: tff.aggregators.UnweightedAggregationFactory,
+        sizes: tff.aggregators.UnweightedAggregationFactory,
+    ):
         self._directions, self._sizes = directions, sizes
 
     def create(self, value_type: tff.Type) -> tff.templates.AggregationProcess:
@@ -103,7 +114,7 @@ class _SumsApart(tff.aggregators.UnweightedAggregationFactory):
         @tff.federated_computation(
             directions.initialize.type_signature.result, tff.FederatedType(value_type, tff.CLIENTS)
         )
-        def next_fn(state, value):
+        def next_fn(state: Value, value: Value) -> tff.templates.MeasuredProcessOutput:
             output = directions.next(state, value["direction"])
             size = sizes.next(sizes.initialize(), value["size"]).result
             both = collections.OrderedDict(direction=output.result, size=size)
@@ -128,7 +139,7 @@ class WeighedMeanFactory(Factory):
         inner = self.inner.create(tff.types.to_type(value_type), tff.types.to_type(weight_type))
 
         @tff.federated_computation(*inner.next.type_signature.parameter)
-        def next_fn(state, value, weight):
+        def next_fn(state: Value, value: Value, weight: Value) -> tff.templates.MeasuredProcessOutput:
             output = inner.next(state, value, weight)
             both = collections.OrderedDict(update=output.result, weight=named_sum("weight", weight))
             return tff.templates.MeasuredProcessOutput(output.state, tff.federated_zip(both), output.measurements)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -18,9 +19,10 @@ from computations.aggregators.weighed_means import NormalisedMeanFactory, Weighe
 from computations.client_work import ClientWork
 from computations.client_work.compression import with_error_feedback, with_lossy_updates
 from computations.errors import CompositionError
+from computations.federated.values import Value
 from computations.federated_algorithm import FederatedAlgorithm, recompose
 
-Factory = tff.aggregators.WeightedAggregationFactory
+Factory: TypeAlias = tff.aggregators.WeightedAggregationFactory
 
 
 def with_aggregation(
@@ -62,7 +64,7 @@ def with_aggregation(
     work = _with_compression(algorithm, options)
     if rule is not None:
         work = rule.change_work(work, algorithm.model)
-    bounds = {"clip": _clip(options), "zeroing": _zeroing(options)}
+    bounds: dict[str, Any] = {"clip": _clip(options), "zeroing": _zeroing(options)}
     if options.guards and wraps:
         used = defended(type(aggregator)(defended(combined, **bounds)))
     elif options.guards:
@@ -113,7 +115,7 @@ def _with_compression(algorithm: FederatedAlgorithm, options: AggregationOptions
             "aggregation.compression = 'top_k' sends the left-out numbers in later rounds, which works for "
             "differences of weights but not for predictions; use stochastic_8bit"
         )
-    return with_error_feedback(work, _code(options))
+    return with_error_feedback(work, TopShare(options.top_share))
 
 
 def _is_float32(type_spec: tff.Type) -> bool:
@@ -259,7 +261,7 @@ class _ScaledWeights(Factory):
             tff.FederatedType(value_type, tff.CLIENTS),
             tff.FederatedType(weight_type, tff.CLIENTS),
         )
-        def next_fn(state, value, weight):
+        def next_fn(state: Value, value: Value, weight: Value) -> Value:
             return inner.next(state, value, tff.federated_map(scale, weight))
 
         return tff.templates.AggregationProcess(inner.initialize, next_fn)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import attrs
 import numpy as np
 
@@ -12,6 +15,7 @@ from computations.aggregators.shared_noise import SharedNoiseMeanFactory
 from computations.aggregators.shared_noise_attention import SharedNoiseAttentionFactory
 from computations.client_work import ClientWork
 from computations.errors import CompositionError
+from computations.federated.values import Value
 from computations.federated_algorithm import FederatedAlgorithm, recompose
 from computations.privacy.options import PrivacyOptions
 from computations.privacy.shares import NoiseShares
@@ -116,7 +120,9 @@ def _noise(privacy: PrivacyOptions, expected_clients: float, noise_multiplier: f
     )
 
 
-def _private(aggregator, noise: Noise, privacy: PrivacyOptions) -> tff.aggregators.WeightedAggregationFactory:
+def _private(
+    aggregator: tff.aggregators.WeightedAggregationFactory, noise: Noise, privacy: PrivacyOptions
+) -> tff.aggregators.WeightedAggregationFactory:
     if isinstance(aggregator, AttentionFactory):
         if noise.tree:
             raise CompositionError(
@@ -169,7 +175,7 @@ def _shared(
             f"noise in shares needs updates of float32 numbers, got {algorithm.client_work.update_type}; set "
             "algorithm.uploads = 'float32'"
         )
-    ways = {"at_sites": noise.at_sites, "modulus_bits": noise.modulus_bits}
+    ways: dict[str, Any] = {"at_sites": noise.at_sites, "modulus_bits": noise.modulus_bits}
     if attends:
         return SharedNoiseAttentionFactory(
             noise.shares, expected_clients, aggregator.granularity, privacy.normaliser, **ways
@@ -184,7 +190,7 @@ def _is_float32(type_spec: tff.Type) -> bool:
 def _without_metrics(work: ClientWork) -> ClientWork:
     """Return the same work without metrics."""
 
-    def change(_, run):
+    def change(_: Value, run: Callable[..., Value]) -> dict[str, Value]:
         run()
         return {"metrics": tff.federated_value((), tff.SERVER)}
 

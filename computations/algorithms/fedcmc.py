@@ -15,6 +15,8 @@ from computations.algorithms.options import AdamOrSgdOptions
 from computations.algorithms.parts import adam_or_sgd, require_one_label, with_mean
 from computations.algorithms.registry import algorithm
 from computations.client_work.objectives import MajorClassifierContrast
+from computations.federated_algorithm import FederatedAlgorithm
+from computations.local_model import LocalModel
 from computations.ranges import NOT_NEGATIVE, options_class
 
 
@@ -34,7 +36,7 @@ class MajorClassifierOptions(AdamOrSgdOptions):
 @algorithm(
     "fedcmc", title="FedCMC", source="Du, He and Jin, Section 3, Eqs. 8-17, Algorithm 1", options=MajorClassifierOptions
 )
-def fedcmc(model, options):
+def fedcmc(model: LocalModel, options: MajorClassifierOptions) -> FederatedAlgorithm:
     """mean; cross-entropy and a contrast of the encoder with the clients' major classifier vectors"""
     require_one_label(model, "fedcmc")
     contrast = None if options.vectors == "none" else MajorClassifierContrast(model, options.mu, options.vectors)

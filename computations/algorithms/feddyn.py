@@ -14,7 +14,8 @@ from computations.algorithms.registry import algorithm
 from computations.client_work import build_local_training
 from computations.client_work.objectives import DynamicRegularizer
 from computations.errors import CompositionError
-from computations.federated_algorithm import compose
+from computations.federated_algorithm import FederatedAlgorithm, compose
+from computations.local_model import LocalModel
 from computations.ranges import COUNT, POSITIVE, options_class
 from computations.server_updates import dynamic_step
 
@@ -34,7 +35,7 @@ class DynamicRegularizationOptions(LocalOptions):
 
 
 @algorithm("feddyn", title="FedDyn", source="Acar et al. 2021, Algorithm 1", options=DynamicRegularizationOptions)
-def feddyn(model, options):
+def feddyn(model: LocalModel, options: DynamicRegularizationOptions) -> FederatedAlgorithm:
     """plain mean less h / alpha; a proximal term and a linear one whose slope the client keeps and adds up"""
     if options.num_clients is None:
         raise CompositionError("feddyn: num_clients must be given, the number of all clients with training examples")

@@ -14,14 +14,21 @@ from attrs.validators import optional
 
 from computations.aggregators import PredictionsFactory
 from computations.aggregators.weighed_means import WeighedMeanFactory
-from computations.algorithms.options import LocalOptions, ServerPassOptions, server_rate, server_training
+from computations.algorithms.options import (
+    LocalOptions,
+    ServerPassOptions,
+    TrainsAtServer,
+    server_rate,
+    server_training,
+)
 from computations.algorithms.parts import adam_or_sgd, nothing_sent, require_one_label
 from computations.algorithms.registry import algorithm
 from computations.client_work import Predictions, build_local_training
 from computations.client_work.objectives import CrossEntropy, Distillation
 from computations.client_work.optimizers import SGD, ClientOptimizer, SelfAdam
 from computations.errors import CompositionError
-from computations.federated_algorithm import compose
+from computations.federated_algorithm import FederatedAlgorithm, compose
+from computations.local_model import LocalModel
 from computations.ranges import COUNT, NOT_NEGATIVE, POSITIVE, STEPS, options_class
 from computations.server_updates import distillation, gradient_step, training_pass
 
@@ -64,7 +71,7 @@ class EnsembleDistillationOptions(LocalOptions):
     num_server_examples: int | None = field(default=None, validator=optional(COUNT))
     num_server_rows: int | None = field(default=None, validator=optional(COUNT))
 
-    def __attrs_post_init__(self):
+    def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
         if self.ensemble in ("probabilities", "printed") and self.uploads == "label":
             raise ValueError(f"ensemble = {self.ensemble!r} needs uploads = 'float32' or 'float16'")
@@ -76,7 +83,9 @@ class EnsembleDistillationOptions(LocalOptions):
     source="Sui et al. 2020, Section 3.3, Eqs. 3-6, Algorithm 1",
     options=EnsembleDistillationOptions,
 )
-def feded(model, options, client_model=None):
+def feded(
+    model: LocalModel, options: EnsembleDistillationOptions, client_model: LocalModel | None = None
+) -> FederatedAlgorithm:
     """mean of the clients' predictions on the server's examples, which the server distils
 
     With a `client_model` that differs from the server's, clients keep a model of their own from round to round, and the
@@ -130,7 +139,7 @@ def feded(model, options, client_model=None):
     source="a control of FedED: Sui et al. 2020, Algorithm 1, with the mean of the weights in place of the ensemble",
     options=ServerPassOptions,
 )
-def fedavg_server_pass(model, options):
+def fedavg_server_pass(model: LocalModel, options: ServerPassOptions) -> FederatedAlgorithm:
     """mean; then the server trains on its own labelled examples as FedED's does, with cross-entropy alone"""
     require_one_label(model, "fedavg_server_pass")
     if options.num_server_examples is None:
@@ -153,5 +162,5 @@ def fedavg_server_pass(model, options):
     return compose(model, client_work=work, aggregator=WeighedMeanFactory(), finalizer=finalizer)
 
 
-def _at_server(options) -> ClientOptimizer:
+def _at_server(options: TrainsAtServer) -> ClientOptimizer:
     return (SelfAdam if options.optimizer == "adam" else SGD)(server_rate(options))

@@ -9,7 +9,8 @@ from computations.algorithms.options import AdamOrSgdOptions
 from computations.algorithms.parts import adam_or_sgd, require_one_label, with_mean
 from computations.algorithms.registry import algorithm
 from computations.client_work.objectives import SimplexClassifier
-from computations.federated_algorithm import FixedWeights, recompose
+from computations.federated_algorithm import FederatedAlgorithm, FixedWeights, recompose
+from computations.local_model import LocalModel
 from computations.ranges import NOT_NEGATIVE, POSITIVE, options_class
 
 
@@ -25,7 +26,7 @@ class FixedClassifierOptions(AdamOrSgdOptions):
 
 
 @algorithm("fedetf", title="FedETF", source="Li et al. 2023, Section 4", options=FixedClassifierOptions)
-def fedetf(model, options):
+def fedetf(model: LocalModel, options: FixedClassifierOptions) -> FederatedAlgorithm:
     """mean; a classifier fixed to a simplex, cosines with it in a softmax balanced by the client's class counts
 
     For models whose logits are a dense layer of their features, at least as wide as there are classes: logistic

@@ -11,6 +11,8 @@ from computations.algorithms.options import AdamOrSgdOptions
 from computations.algorithms.parts import adam_or_sgd, with_mean
 from computations.algorithms.registry import algorithm
 from computations.client_work.objectives import LocalizedContextContrast
+from computations.federated_algorithm import FederatedAlgorithm
+from computations.local_model import LocalModel
 from computations.ranges import NOT_NEGATIVE, POSITIVE, options_class
 
 
@@ -43,7 +45,7 @@ class LocalizedContextOptions(AdamOrSgdOptions):
     source="Xiao, Jin and Hao, Section 3, Algorithm 1, Eqs. 11-14",
     options=LocalizedContextOptions,
 )
-def fedlcc(model, options):
+def fedlcc(model: LocalModel, options: LocalizedContextOptions) -> FederatedAlgorithm:
     """plain mean; a contrast of localized contexts: near to the global model's, far from the previous local model's"""
     contrast = LocalizedContextContrast(options.mu, options.tau, remembers=options.previous == "steps")
     return with_mean(model, options, adam_or_sgd(options), contrast)

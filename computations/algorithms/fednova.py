@@ -14,6 +14,8 @@ from computations.algorithms.parts import with_aggregator
 from computations.algorithms.registry import algorithm
 from computations.client_work import NormalisedDifference
 from computations.client_work.optimizers import SGD, SelfAdam, accumulated
+from computations.federated_algorithm import FederatedAlgorithm
+from computations.local_model import LocalModel
 from computations.ranges import BELOW_ONE, options_class, refuse_unread
 
 
@@ -30,7 +32,7 @@ class NormalisedAveragingOptions(AdamOrSgdOptions):
     learning_rate: float = 0.01
     local_momentum: float = field(default=0.0, validator=BELOW_ONE)
 
-    def __attrs_post_init__(self):
+    def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
         refuse_unread(self, {"local_momentum": ("optimizer", ("sgd",))})
 
@@ -38,8 +40,9 @@ class NormalisedAveragingOptions(AdamOrSgdOptions):
 @algorithm(
     "fednova", title="FedNova", source="Wang et al. 2020, Section 4, Algorithm 1", options=NormalisedAveragingOptions
 )
-def fednova(model, options):
+def fednova(model: LocalModel, options: NormalisedAveragingOptions) -> FederatedAlgorithm:
     """mean of updates divided by the client's number of steps, times the mean number of steps"""
+    optimizer: SGD | SelfAdam
     if options.optimizer == "adam":
         optimizer = SelfAdam(options.learning_rate)
     else:

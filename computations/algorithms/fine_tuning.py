@@ -8,14 +8,17 @@ The usual baseline of personalised methods (Wang et al. 2019, "Federated Evaluat
 from __future__ import annotations
 
 import collections
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from computations import federated as tff
 from computations.client_work import ClientWork, LocalTraining, build_local_training
-from computations.client_work.objectives import CrossEntropy
+from computations.client_work.objectives import Client, CrossEntropy
 from computations.client_work.optimizers import ClientOptimizer
 from computations.evaluation import client_evaluation
+from computations.federated.values import Structure, Value, Weights
 from computations.local_model import LocalModel
 
 
@@ -31,7 +34,7 @@ class OfSomeWeights(CrossEntropy):
         """
         self._indices = indices
 
-    def adjust_gradients(self, client, prepared, gradients):
+    def adjust_gradients(self, client: Client, prepared: Any, gradients: Sequence[Any]) -> list[tf.Tensor]:
         pairs = enumerate(zip(gradients, client.global_weights, strict=True))
         return [gradient if i in self._indices else tf.zeros_like(weight) for i, (gradient, weight) in pairs]
 
@@ -58,7 +61,7 @@ def build_fine_tuning(
     held_type = tff.types.to_type(collections.OrderedDict((name, model.examples_type) for name in HELD))
     step = _step(model, work)
 
-    def part(name):
+    def part(name: str) -> tff.Computation:
         return tff.tensorflow.computation(lambda held: held[name], held_type)
 
     parts = {name: part(name) for name in HELD}
@@ -68,12 +71,12 @@ def build_fine_tuning(
         work.inputs["clients"],
         tff.FederatedType(held_type, tff.CLIENTS),
     )
-    def fine_tuning(weights, clients, held):
+    def fine_tuning(weights: Value, clients: Value, held: Value) -> Value:
         broadcast = tff.federated_broadcast(weights)
         output = work.next(state=work.initialize(weights), weights=broadcast, clients=clients)
         tuned = tff.federated_map(step, (broadcast, output["update"]))
 
-        def counted(client_weights):
+        def counted(client_weights: Value) -> Value:
             counts = [
                 (n, tff.federated_map(evaluate, (client_weights, tff.federated_map(parts[n], held)))) for n in HELD
             ]
@@ -95,7 +98,7 @@ def build_fine_tuned(
     step = _step(model, work)
 
     @tff.federated_computation(tff.FederatedType(model.weights_type, tff.SERVER), work.inputs["clients"])
-    def fine_tuned(weights, clients):
+    def fine_tuned(weights: Value, clients: Value) -> Value:
         broadcast = tff.federated_broadcast(weights)
         output = work.next(state=work.initialize(weights), weights=broadcast, clients=clients)
         return tff.federated_map(step, (broadcast, output["update"]))
@@ -113,7 +116,7 @@ def _step(model: LocalModel, work: ClientWork) -> tff.Computation:
     """Return (weights, update -> the weights after it)."""
 
     @tff.tensorflow.computation(model.weights_type, work.update_type)
-    def step(weights, update):
+    def step(weights: Weights, update: Structure) -> Weights:
         trained = [weight - change for weight, change in zip(weights.trainable, update, strict=True)]
         return tff.learning.models.ModelWeights(trained, list(weights.non_trainable))
 

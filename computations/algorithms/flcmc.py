@@ -6,13 +6,18 @@ a local optimizer and with or without the proximal term (FedProx, Li et al. 2020
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from attrs import field
 
 from computations.algorithms.options import AttentionOptions, MeanOptions
 from computations.algorithms.parts import with_attention, with_mean
 from computations.algorithms.registry import algorithm
-from computations.client_work.objectives import Proximal
-from computations.client_work.optimizers import SGD, LibraryAdam, PAdam, SelfAdam
+from computations.client_work.objectives import Objective, Proximal
+from computations.client_work.optimizers import SGD, ClientOptimizer, LibraryAdam, PAdam, SelfAdam
+from computations.federated_algorithm import FederatedAlgorithm
+from computations.local_model import LocalModel
 from computations.ranges import NOT_NEGATIVE, options_class
 
 
@@ -40,20 +45,22 @@ def _with_adam(options: type) -> type:
     return options_class(type(f"Adam{options.__name__}", (options,), body))
 
 
-# What it is, and options -> the client optimizer and the objective, None for cross-entropy.
-_SGD = "SGD", lambda options: (SGD(options.learning_rate), None)
-_PGD = (
+LocalPart = tuple[str, Callable[[Any], tuple[ClientOptimizer, Objective | None]]]
+"""What it is, and options -> the client optimizer and the objective, None for cross-entropy."""
+
+_SGD: LocalPart = "SGD", lambda options: (SGD(options.learning_rate), None)
+_PGD: LocalPart = (
     "PGD: SGD on the loss with the proximal term",
     lambda options: (SGD(options.learning_rate), Proximal(options.mu)),
 )
-_SELF_ADAM = "Self-Adam", lambda options: (SelfAdam(options.learning_rate), None)
-_LIBRARY_ADAM = "the library's Adam", lambda options: (LibraryAdam(options.learning_rate), None)
-_PADAM = "PAdam", lambda options: (PAdam(options.learning_rate, mu=options.mu), None)
+_SELF_ADAM: LocalPart = "Self-Adam", lambda options: (SelfAdam(options.learning_rate), None)
+_LIBRARY_ADAM: LocalPart = "the library's Adam", lambda options: (LibraryAdam(options.learning_rate), None)
+_PADAM: LocalPart = "PAdam", lambda options: (PAdam(options.learning_rate, mu=options.mu), None)
 
-_AGGREGATIONS = {"mean": with_mean, "attention": with_attention}
+_AGGREGATIONS: dict[str, Callable[..., FederatedAlgorithm]] = {"mean": with_mean, "attention": with_attention}
 
 # title, aggregation, local training, options, source
-_TABLE = (
+_TABLE: tuple[tuple[str, str, LocalPart, type, str], ...] = (
     ("FedAvg", "mean", _SGD, MeanOptions, "McMahan et al. 2017, Algorithm 1; FLCMC, Eq. 6"),
     ("FedProx", "mean", _PGD, ProximalOptions, "Li et al. 2020, Algorithm 2; FLCMC, Table 5"),
     ("FedAtt", "attention", _SGD, AttentionOptions, "Ji et al. 2019; FLCMC, Eqs. 10-14"),
@@ -66,10 +73,10 @@ _TABLE = (
 )
 
 
-def _register(title, aggregation, local_training, options, source):
+def _register(title: str, aggregation: str, local_training: LocalPart, options: type, source: str) -> None:
     what, parts = local_training
 
-    def build(model, options):
+    def build(model: LocalModel, options: Any) -> FederatedAlgorithm:
         return _AGGREGATIONS[aggregation](model, options, *parts(options))
 
     build.__doc__ = f"{aggregation}, {what}"

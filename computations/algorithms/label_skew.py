@@ -18,6 +18,8 @@ from computations.client_work.objectives import (
     RestrictedSoftmax,
 )
 from computations.client_work.optimizers import SGD
+from computations.federated_algorithm import FederatedAlgorithm
+from computations.local_model import LocalModel
 from computations.ranges import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, options_class, refuse_unread
 
 
@@ -34,7 +36,7 @@ class RestrictedSoftmaxOptions(AdamOrSgdOptions):
 
 
 @algorithm("fedrs", title="FedRS", source="Li and Zhan 2021, Section 4", options=RestrictedSoftmaxOptions)
-def fedrs(model, options):
+def fedrs(model: LocalModel, options: RestrictedSoftmaxOptions) -> FederatedAlgorithm:
     """mean; cross-entropy with the logits of absent classes scaled by alpha"""
     require_one_label(model, "fedrs")
     return with_mean(model, options, adam_or_sgd(options), RestrictedSoftmax(options.alpha, options.graded))
@@ -56,13 +58,13 @@ class CalibratedLogitsOptions(AdamOrSgdOptions):
     absent: Literal["margin", "left_out"] = "margin"
     over_others: bool = False
 
-    def __attrs_post_init__(self):
+    def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
         refuse_unread(self, dict.fromkeys(("over_others", "absent_factor"), ("absent", ("margin",))))
 
 
 @algorithm("fedlc", title="FedLC", source="Zhang et al. 2022, Section 4", options=CalibratedLogitsOptions)
-def fedlc(model, options):
+def fedlc(model: LocalModel, options: CalibratedLogitsOptions) -> FederatedAlgorithm:
     """mean; cross-entropy of logits lowered by a margin that is larger for rarer classes"""
     require_one_label(model, "fedlc")
     objective = CalibratedLogits(options.tau, options.absent_factor, options.absent, options.over_others)
@@ -81,7 +83,7 @@ class ModelContrastOptions(AdamOrSgdOptions):
 
 
 @algorithm("moon", title="MOON", source="Li et al. 2021, Algorithm 1, Eqs. 3-4", options=ModelContrastOptions)
-def moon(model, options):
+def moon(model: LocalModel, options: ModelContrastOptions) -> FederatedAlgorithm:
     """mean; cross-entropy and a contrast: near to the global model's representation, far from the previous local one"""
     return with_mean(model, options, adam_or_sgd(options), ModelContrast(options.weight, options.tau))
 
@@ -98,7 +100,7 @@ class DecorrelationOptions(AdamOrSgdOptions):
 
 
 @algorithm("feddecorr", title="FedDecorr", source="Shi et al. 2023, Section 4", options=DecorrelationOptions)
-def feddecorr(model, options):
+def feddecorr(model: LocalModel, options: DecorrelationOptions) -> FederatedAlgorithm:
     """mean; cross-entropy and a penalty on correlations between the features of a batch"""
     return with_mean(model, options, adam_or_sgd(options), Decorrelation(options.beta, options.form))
 
@@ -122,6 +124,6 @@ class ControlVariateOptions(MeanOptions):
     source="Karimireddy et al. 2020, Algorithm 1, option II",
     options=ControlVariateOptions,
 )
-def scaffold(model, options):
+def scaffold(model: LocalModel, options: ControlVariateOptions) -> FederatedAlgorithm:
     """mean, SGD whose gradient is corrected by the server's control variate minus the client's own"""
     return with_mean(model, options, SGD(options.learning_rate), ControlVariates(options.num_clients))

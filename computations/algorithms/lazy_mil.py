@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
+import tensorflow as tf
 from attrs import field
 from attrs.validators import and_, ge, gt, le, optional
 
@@ -25,6 +27,7 @@ from computations.algorithms.parts import adam_or_sgd, with_aggregator
 from computations.algorithms.registry import algorithm
 from computations.bags import require_linear_classifier
 from computations.client_work import ClientWork
+from computations.client_work.client_training import Weighting
 from computations.client_work.objectives import (
     AtLeastOne,
     BagAverage,
@@ -39,6 +42,7 @@ from computations.client_work.selection import (
     require_bags,
 )
 from computations.errors import CompositionError
+from computations.federated.values import Structure, Value
 from computations.federated_algorithm import FederatedAlgorithm
 from computations.local_model import LocalModel
 from computations.ranges import COUNT, options_class
@@ -92,7 +96,7 @@ class AliasOptions(BagOptions):
 
 
 # name, title, objective, pooling of a bag, source, what it is
-_BASELINES = (
+_BASELINES: tuple[tuple[str, str, Callable[[], Objective], str, str, str], ...] = (
     ("mil_none", "NONE", CrossEntropy, "max", "Section 4.3, Algorithm 3; FedAvg", "cross-entropy on every sentence"),
     (
         *("mil_one", "ONE", AtLeastOne, "max", "Algorithm 3; Zeng et al. 2015, Section 3.4"),
@@ -114,8 +118,8 @@ _BASELINES = (
 )
 
 
-def _register(name, title, objective, pooling, source, what):
-    def build(model, options):
+def _register(name: str, title: str, objective: Callable[[], Objective], pooling: str, source: str, what: str) -> None:
+    def build(model: LocalModel, options: BagOptions) -> FederatedAlgorithm:
         require_bags(model, name)
         if pooling != "max":
             require_linear_classifier(model, name)
@@ -130,9 +134,9 @@ for _row in _BASELINES:
 
 
 @algorithm("lazy_mil", title="Lazy MIL", source="FedDS, Section 3, Algorithms 1-2, Eqs. 1-5", options=LazyOptions)
-def lazy_mil(model, options):
+def lazy_mil(model: LocalModel, options: LazyOptions) -> FederatedAlgorithm:
     """mean or attention; of each triple the one best sentence among all clients trains"""
-    _require_triples("lazy_mil", model, options)
+    num_triples = _require_triples("lazy_mil", model, options)
     if options.na_label >= model.num_classes:
         raise CompositionError(
             f"lazy_mil: na_label is {options.na_label}, but the model has {model.num_classes} classes, counted from "
@@ -140,7 +144,7 @@ def lazy_mil(model, options):
         )
     selection = build_cross_platform_selection(
         model,
-        options.num_triples,
+        num_triples,
         select_na=options.select_na,
         na_label=options.na_label,
         max_share=options.most_share,
@@ -154,21 +158,26 @@ def lazy_mil(model, options):
     source="a control: the authors' released code of FedDS",
     options=AliasOptions,
 )
-def lazy_mil_alias(model, options):
+def lazy_mil_alias(model: LocalModel, options: AliasOptions) -> FederatedAlgorithm:
     """not a federated method: what Lazy MIL selects is copied to every client of the round, and all train on it"""
-    _require_triples("lazy_mil_alias", model, options)
+    num_triples = _require_triples("lazy_mil_alias", model, options)
     if options.example_privacy is not None:
         raise CompositionError(
             "lazy_mil_alias copies clients' sentences to all clients, which no noise can make private"
         )
-    share = build_shared_winners(model, options.num_triples)
+    share = build_shared_winners(model, num_triples)
     return _composed(model, options, CrossEntropy(), changed=lambda work: _on_shared(work, share))
 
 
-def _require_triples(name: str, model: LocalModel, options) -> None:
+def _require_triples(name: str, model: LocalModel, options: LazyOptions | AliasOptions) -> int:
+    """Return T.
+
+    Raises CompositionError if it is not set, or if the examples are not in bags.
+    """
     if options.num_triples is None:
         raise CompositionError(f"{name}: num_triples is not set; set it to the number of triples")
     require_bags(model, name)
+    return options.num_triples
 
 
 _COPIED = "lazy_mil_alias copies clients' sentences to all clients, which no noise can make private"
@@ -178,17 +187,17 @@ def _on_shared(work: ClientWork, share: tff.Computation) -> ClientWork:
     """Return the same work on examples that the clients share."""
 
     @tff.tensorflow.computation(share.type_signature.result.examples.member, work.clients_type.seed)
-    def as_clients(examples, seed):
+    def as_clients(examples: Structure, seed: tf.Tensor) -> Structure:
         return collections.OrderedDict(examples=examples, seed=seed)
 
     metrics = [result.metrics.member for result in (work.next.type_signature.result, share.type_signature.result)]
 
     @tff.tensorflow.computation(*metrics)
-    def join(trained, selected):
+    def join(trained: Structure, selected: Structure) -> Structure:
         name = "clients/non_finite"
         return collections.OrderedDict(trained, **{**selected, name: trained[name] + selected[name]})
 
-    def change(inputs, run):
+    def change(inputs: Value, run: Callable[..., Value]) -> dict[str, Value]:
         clients = inputs["clients"]
         shared = share(inputs["weights"], clients["examples"])
         output = run(clients=tff.federated_map(as_clients, (shared["examples"], clients["seed"])))
@@ -197,8 +206,8 @@ def _on_shared(work: ClientWork, share: tff.Computation) -> ClientWork:
     return work.wrapped(change, side_outputs={"examples": _COPIED})
 
 
-def _composed(model: LocalModel, options: BagOptions, objective: Objective, **rest) -> FederatedAlgorithm:
+def _composed(model: LocalModel, options: BagOptions, objective: Objective, **rest: Any) -> FederatedAlgorithm:
     attends = options.aggregation == "attention"
     aggregator = AttentionFactory(options.granularity) if attends else mean()
-    weighting = "uniform" if attends else options.weighting
+    weighting: Weighting = "uniform" if attends else options.weighting
     return with_aggregator(model, options, adam_or_sgd(options), objective, aggregator, weighting, **rest)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -11,6 +11,7 @@ from attrs import field
 from attrs.validators import optional
 
 from computations.client_work import LocalTraining
+from computations.client_work.client_training import Weighting
 from computations.privacy.example_gradients import ExamplePrivacy
 from computations.ranges import BELOW_ONE, BOUND, COUNT, NOT_NEGATIVE, STEPS, options_class
 
@@ -40,7 +41,7 @@ class LocalOptions:
     max_gradient_norm: float | None = field(default=None, validator=optional(BOUND))
     example_privacy: ExamplePrivacy | None = field(default=None, init=False)
 
-    def __attrs_post_init__(self):
+    def __attrs_post_init__(self) -> None:
         if self.learning_rate_decay_form == "geometric" and self.learning_rate_decay >= 1:
             raise ValueError("learning_rate_decay must be below 1 with learning_rate_decay_form = 'geometric'")
 
@@ -55,11 +56,11 @@ class LocalOptions:
         object.__setattr__(options, "example_privacy", privacy)
         return options
 
-    def local_training(self, weighting: str = "examples") -> LocalTraining:
+    def local_training(self, weighting: Weighting = "examples") -> LocalTraining:
         """Return the part of these options that `build_local_training` takes."""
         decay, geometric = self.learning_rate_decay, self.learning_rate_decay_form == "geometric"
 
-        def factor(round_num):
+        def factor(round_num: tf.Tensor) -> tf.Tensor:
             passed = tf.cast(round_num, tf.float32)
             return tf.pow(1.0 - decay, passed) if geometric else 1.0 / (1.0 + decay * passed)
 
@@ -138,8 +139,28 @@ class ServerPassOptions(AdamOrSgdOptions):
     num_server_examples: int | None = field(default=None, validator=optional(COUNT))
 
 
-def server_training(options) -> LocalTraining:
-    """Return the server's passes over D_v, from options with the keys of `ServerPassOptions`."""
+class ChoosesOptimizer(Protocol):
+    """Options of clients that train with Adam or with plain SGD, such as `AdamOrSgdOptions`."""
+
+    optimizer: Literal["adam", "sgd"]
+    learning_rate: float
+
+
+class TrainsAtServer(ChoosesOptimizer, Protocol):
+    """Options of a server that trains on its own examples, with the keys of `ServerPassOptions`."""
+
+    batch_size: int
+    max_gradient_norm: float | None
+    server_epochs: int
+    server_batch_size: int | None
+    server_learning_rate: float | None
+
+    def local_training(self, weighting: Weighting = "examples") -> LocalTraining:
+        """Return the clients' training."""
+
+
+def server_training(options: TrainsAtServer) -> LocalTraining:
+    """Return the server's passes over D_v."""
     return LocalTraining(
         local_epochs=options.server_epochs,
         batch_size=options.server_batch_size or options.batch_size,
@@ -148,12 +169,12 @@ def server_training(options) -> LocalTraining:
     )
 
 
-def server_rate(options) -> float:
+def server_rate(options: TrainsAtServer) -> float:
     """Return the learning rate of these passes."""
     return options.learning_rate if options.server_learning_rate is None else options.server_learning_rate
 
 
-def check_learns(options) -> None:
+def check_learns(options: LocalOptions) -> None:
     """Raise ValueError if a rate or step of the options is zero in float32, so that a run would learn nothing.
 
     The computations themselves take zero: tests look that the model then stays as it is.

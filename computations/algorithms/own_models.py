@@ -5,15 +5,15 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import tensorflow as tf
 
 from computations import federated as tff
 from computations.client_work import ClientWork
 from computations.errors import CompositionError
+from computations.federated.values import Structure, Value, Weights
 from computations.federated_algorithm import FederatedAlgorithm, OwnModels, compose
 from computations.local_model import LocalModel
 
@@ -34,12 +34,12 @@ def trained_alone(algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
     weights_type = model.weights_type
 
     @tff.tensorflow.computation(weights_type, work.update_type)
-    def step(weights, update):
+    def step(weights: Weights, update: Structure) -> Weights:
         trained = [weight - change for weight, change in zip(weights.trainable, update, strict=True)]
         return ModelWeights(trained, list(weights.non_trainable))
 
     @tff.federated_computation(tff.FederatedType(weights_type, tff.SERVER))
-    def initialize(weights):
+    def initialize(weights: Value) -> Value:
         return tff.federated_zip(collections.OrderedDict(weights=weights, client_work=work.initialize(weights)))
 
     inputs_type = collections.OrderedDict(
@@ -48,7 +48,7 @@ def trained_alone(algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
         client_state=tff.FederatedType(weights_type, tff.CLIENTS),
     )
 
-    def change(inputs, run):
+    def change(inputs: Value, run: Callable[..., Value]) -> dict[str, Value]:
         weights = inputs["client_state"]
         return {"client_state": tff.federated_map(step, (weights, run(weights=weights)["update"]))}
 
@@ -61,7 +61,7 @@ def trained_alone(algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
     )
 
     @tff.federated_computation(tff.types.to_type(inputs_type))
-    def one_round(inputs):
+    def one_round(inputs: Value) -> Value:
         state = inputs["state"]
         output = local_work.next(
             state=state["client_work"], clients=inputs["clients"], client_state=inputs["client_state"]
@@ -130,16 +130,16 @@ class _Split:
         body_type = ModelWeights(_at(list(whole.trainable), body), list(whole.non_trainable))
         return cls(head, body, tff.types.to_type(_at(list(whole.trainable), head)), tff.types.to_type(body_type))
 
-    def join(self, lower: Any, head: Sequence) -> ModelWeights:
+    def join(self, lower: Weights, head: Sequence) -> Weights:
         """Return the whole weights."""
         both = dict(zip([*self.body, *self.head], [*lower.trainable, *head], strict=True))
         return ModelWeights([both[index] for index in sorted(both)], list(lower.non_trainable))
 
-    def below(self, weights: Any) -> ModelWeights:
+    def below(self, weights: Weights) -> Weights:
         """Return the weights without the head."""
         return ModelWeights(_at(weights.trainable, self.body), list(weights.non_trainable))
 
-    def padded(self, lower: Any) -> ModelWeights:
+    def padded(self, lower: Weights) -> Weights:
         """Return the whole weights with a head of zeros."""
         return self.join(lower, [tf.zeros(tensor.shape, tensor.dtype) for tensor in self.head_type])
 
@@ -154,15 +154,15 @@ def _with_heads(work: ClientWork, model: LocalModel, split: _Split) -> ClientWor
     on_top = tff.tensorflow.computation(split.join, split.body_type, split.head_type)
 
     @tff.tensorflow.computation(split.head_type, work.update_type)
-    def take_apart(head, update):
+    def take_apart(head: Structure, update: Structure) -> Structure:
         trained = [weight - change for weight, change in zip(head, _at(update, split.head), strict=True)]
         return collections.OrderedDict(update=_at(update, split.body), head=trained)
 
     @tff.federated_computation(tff.FederatedType(split.body_type, tff.SERVER))
-    def begin(weights):
+    def begin(weights: Value) -> Value:
         return work.initialize(tff.federated_map(split.pad, weights))
 
-    def change(inputs, run):
+    def change(inputs: Value, run: Callable[..., Value]) -> dict[str, Value]:
         head = inputs["client_state"]
         output = run(weights=tff.federated_map(on_top, (inputs["weights"], head)))
         parts = tff.federated_map(take_apart, (head, output["update"]))
@@ -190,7 +190,7 @@ def _of_body(
     cut = tff.tensorflow.computation(split.below, finalizer.next.type_signature.result.result.member)
 
     @tff.tensorflow.computation(split.body_type.trainable)
-    def pad_update(update):
+    def pad_update(update: Structure) -> list[tf.Tensor]:
         return split.padded(ModelWeights(list(update), [])).trainable
 
     @tff.federated_computation(
@@ -198,7 +198,7 @@ def _of_body(
         tff.FederatedType(split.body_type, tff.SERVER),
         tff.FederatedType(split.body_type.trainable, tff.SERVER),
     )
-    def step(state, weights, update):
+    def step(state: Value, weights: Value, update: Value) -> tff.templates.MeasuredProcessOutput:
         output = finalizer.next(state, tff.federated_map(split.pad, weights), tff.federated_map(pad_update, update))
         result = tff.federated_map(cut, output.result)
         return tff.templates.MeasuredProcessOutput(output.state, result, output.measurements)

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
 from computations import federated as tff
 from computations.aggregators import AttentionFactory, mean
-from computations.algorithms.options import AdamOrSgdOptions, AttentionOptions, MeanOptions, ServerStepOptions
+from computations.algorithms.options import AttentionOptions, ChoosesOptimizer, MeanOptions, ServerStepOptions
 from computations.client_work import ClientWork, NormalisedDifference, build_local_training
+from computations.client_work.client_training import Weighting
 from computations.client_work.objectives import CrossEntropy, Objective
 from computations.client_work.optimizers import SGD, ClientOptimizer, SelfAdam
 from computations.errors import CompositionError
+from computations.federated.values import Value
 from computations.federated_algorithm import FederatedAlgorithm, compose
 from computations.local_model import LocalModel
 from computations.server_updates import gradient_step
 
 
-def adam_or_sgd(options: AdamOrSgdOptions) -> ClientOptimizer:
+def adam_or_sgd(options: ChoosesOptimizer) -> ClientOptimizer:
     """Return the client optimizer that `options.optimizer` names."""
     return (SelfAdam if options.optimizer == "adam" else SGD)(options.learning_rate)
 
@@ -44,7 +47,7 @@ def with_attention(
 ) -> FederatedAlgorithm:
     """Compose local training, attention over clients and a step of the server (FLCMC, Eqs. 10-14)."""
     aggregator = AttentionFactory(options.granularity)
-    noise = {"noise_scale": options.noise_scale, "noise_seed": options.noise_seed}
+    noise: dict[str, Any] = {"noise_scale": options.noise_scale, "noise_seed": options.noise_seed}
     return with_aggregator(model, options, optimizer, objective, aggregator, "uniform", **noise)
 
 
@@ -54,12 +57,12 @@ def with_aggregator(
     optimizer: ClientOptimizer,
     objective: Objective | None,
     aggregator: tff.aggregators.WeightedAggregationFactory,
-    weighting: str,
+    weighting: Weighting,
     *,
     selection: tff.Computation | None = None,
     client_update: NormalisedDifference | None = None,
     changed: Callable[[ClientWork], ClientWork] = lambda work: work,
-    **noise,
+    **noise: Any,
 ) -> FederatedAlgorithm:
     """Compose local training, an aggregation, and a step of the server with `noise`.
 
@@ -83,7 +86,7 @@ def nothing_sent(weights_type: tff.Type) -> tff.learning.templates.DistributionP
     initialize = tff.federated_computation(lambda: tff.federated_value((), tff.SERVER))
 
     @tff.federated_computation(initialize.type_signature.result, tff.FederatedType(weights_type, tff.SERVER))
-    def next_fn(state, weights):
+    def next_fn(state: Value, weights: Value) -> tff.templates.MeasuredProcessOutput:
         return tff.templates.MeasuredProcessOutput(
             state, tff.federated_broadcast(tff.federated_map(nothing, weights)), tff.federated_value((), tff.SERVER)
         )

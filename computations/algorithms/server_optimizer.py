@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import attrs
 
+from computations.algorithms.options import LocalOptions
 from computations.errors import CompositionError
 from computations.federated_algorithm import FederatedAlgorithm, recompose
 from computations.server_updates import ServerOptimizerOptions, server_optimizer
@@ -13,7 +14,7 @@ REPLACED = ("server_step", "server_momentum", "noise_scale")
 
 
 def with_server_optimizer(
-    algorithm: FederatedAlgorithm, options: ServerOptimizerOptions, of_algorithm
+    algorithm: FederatedAlgorithm, options: ServerOptimizerOptions, of_algorithm: LocalOptions
 ) -> FederatedAlgorithm:
     """Return the algorithm with that optimizer in place of its step along the aggregated update.
 
@@ -28,8 +29,9 @@ def with_server_optimizer(
     Raises:
       CompositionError: the algorithm's server does something else than a step, or has options of such a step.
     """
+    options_type: type = type(of_algorithm)
     for key in REPLACED:
-        default = getattr(attrs.fields_dict(type(of_algorithm)).get(key), "default", None)
+        default = getattr(attrs.fields_dict(options_type).get(key), "default", None)
         if default is not None and (value := getattr(of_algorithm, key)) != default:
             raise CompositionError(
                 f"[server_optimizer] replaces algorithm.{key}, which is {value:g}; leave that key out, or set it to "

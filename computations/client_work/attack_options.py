@@ -8,7 +8,7 @@ from attrs import field
 from attrs.validators import and_, ge, gt, le, optional
 
 from computations.client_work.attacks import CLAIM_ALL, ON_DATA
-from computations.ranges import options_class, refuse_unread
+from computations.ranges import Validator, options_class, refuse_unread
 
 _FACTORS = {"sign_flip": 10.0, "scale": 10.0, "gaussian": 10.0, "little_is_enough": 1.5, "backdoor": 1.0}
 """Kind that reads `factor` -> where it is not set."""
@@ -19,6 +19,8 @@ _NEEDS = {
     **dict.fromkeys(("target", "trigger", "trigger_place", "poisoned_share"), ("kind", ("backdoor",))),
 }
 """Keys that not all kinds read; see `refuse_unread`."""
+
+_NUMBER_OR_SHARE: Validator = and_(ge(0), le(1e9))
 
 
 @options_class
@@ -47,7 +49,7 @@ class AttackOptions:
     kind: Literal[
         "label_flip", "sign_flip", "gaussian", "nan", "scale", "backdoor", "little_is_enough", "claim_all"
     ] = field()
-    clients: float = field(default=1, validator=and_(ge(0), le(1e9)))
+    clients: float = field(default=1, validator=_NUMBER_OR_SHARE)
     factor: float | None = field(default=None, validator=optional(and_(gt(0), le(1e9))))
     flip: Literal["mirror", "next"] = "mirror"
     target: str | None = None
@@ -55,7 +57,7 @@ class AttackOptions:
     trigger_place: int | None = field(default=None, validator=optional(ge(0)))
     poisoned_share: float = field(default=0.5, validator=and_(gt(0), le(1)))
 
-    def __attrs_post_init__(self):
+    def __attrs_post_init__(self) -> None:
         if self.clients >= 1 and self.clients != int(self.clients):
             raise ValueError(f"clients must be a whole number or a share below 1, got {self.clients:g}")
         refuse_unread(self, _NEEDS)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -18,6 +18,7 @@ import tensorflow as tf
 from computations import federated as tff
 from computations.client_work.work import ClientWork
 from computations.errors import CompositionError
+from computations.federated.values import Structure, Value
 from computations.local_model import LABEL, PLATFORM
 
 ON_UPDATES = ("sign_flip", "scale", "gaussian", "nan", "little_is_enough")
@@ -30,6 +31,9 @@ ON_DATA = ("label_flip", "backdoor")
 
 _NOISE = 0x6E6F6973
 """Folded into a client's seed, so that its noise is not that of its batches."""
+
+ChangeUpdate = Callable[[Value, Value, Value], Value]
+"""(update, weight, clients at the clients) -> the update that they send, in the context of a computation."""
 
 
 # On what clients hand over
@@ -74,7 +78,7 @@ def attacked(work: ClientWork, kind: str, factor: float = 1.0) -> ClientWork:
     clients_type = tff.types.to_type(flagged)
 
     @tff.tensorflow.computation(clients_type)
-    def as_honest(client):
+    def as_honest(client: Structure) -> Structure:
         examples = collections.OrderedDict(client["examples"])
         if kind == CLAIM_ALL:
             # Read by `selection.build_cross_platform_selection`.
@@ -85,7 +89,7 @@ def attacked(work: ClientWork, kind: str, factor: float = 1.0) -> ClientWork:
     inputs_type = collections.OrderedDict(work.inputs, clients=tff.FederatedType(clients_type, tff.CLIENTS))
     change_update = None if kind == CLAIM_ALL else _change(kind, factor, work.update_type, clients_type)
 
-    def change(inputs, run):
+    def change(inputs: Value, run: Callable[..., Value]) -> dict[str, Value]:
         clients = inputs["clients"]
         output = run(clients=tff.federated_map(as_honest, clients))
         return {} if change_update is None else {"update": change_update(output["update"], output["weight"], clients)}
@@ -93,7 +97,7 @@ def attacked(work: ClientWork, kind: str, factor: float = 1.0) -> ClientWork:
     return work.wrapped(change, inputs_type)
 
 
-def _change(kind: str, factor: float, update_type: tff.Type, clients_type: tff.Type):
+def _change(kind: str, factor: float, update_type: tff.Type, clients_type: tff.Type) -> ChangeUpdate:
     """Return (update, weight, clients at the clients) -> the update that they send.
 
     It is called in the context of a computation.
@@ -101,7 +105,7 @@ def _change(kind: str, factor: float, update_type: tff.Type, clients_type: tff.T
     if kind == "little_is_enough":
         return _little_is_enough(factor, update_type, clients_type)
 
-    def bad(update, client):
+    def bad(update: Structure, client: Structure) -> list[tf.Tensor]:
         flat = tf.nest.flatten(update)
         if kind == "nan":
             return [tf.fill(tf.shape(t), tf.constant(np.nan, t.dtype)) for t in flat]
@@ -117,44 +121,44 @@ def _change(kind: str, factor: float, update_type: tff.Type, clients_type: tff.T
         return [t * tf.cast(sign * factor, t.dtype) for t in flat]
 
     @tff.tensorflow.computation(update_type, clients_type)
-    def corrupt(update, client):
+    def corrupt(update: Structure, client: Structure) -> Structure:
         pairs = zip(tf.nest.flatten(update), bad(update, client), strict=True)
         return tf.nest.pack_sequence_as(update, [tf.where(client["attacks"], b, t) for t, b in pairs])
 
     return lambda update, weight, clients: tff.federated_map(corrupt, (update, clients))
 
 
-def _little_is_enough(factor: float, update_type: tff.Type, clients_type: tff.Type):
-    def only(mask, update):
+def _little_is_enough(factor: float, update_type: tff.Type, clients_type: tff.Type) -> ChangeUpdate:
+    def only(mask: tf.Tensor, update: Structure) -> Structure:
         return tf.nest.map_structure(lambda t: tf.where(mask, t, tf.zeros_like(t)), update)
 
     @tff.tensorflow.computation(update_type, np.float32, clients_type)
-    def known(update, weight, client):
+    def known(update: Structure, weight: tf.Tensor, client: Structure) -> Structure:
         counts = client["attacks"] & (weight > 0)
         return collections.OrderedDict(sums=only(counts, update), number=tf.cast(counts, tf.float32))
 
     known_type = known.type_signature.result
 
     @tff.tensorflow.computation(known_type)
-    def average(total):
+    def average(total: Structure) -> Structure:
         return tf.nest.map_structure(
             lambda t: tf.math.divide_no_nan(t, tf.cast(total["number"], t.dtype)), total["sums"]
         )
 
     @tff.tensorflow.computation(update_type, known_type, update_type)
-    def deviation(update, stats, mean):
+    def deviation(update: Structure, stats: Structure, mean: Structure) -> Structure:
         squares = tf.nest.map_structure(lambda t, m: tf.square(t - m), update, mean)
         return collections.OrderedDict(sums=only(stats["number"] > 0, squares), number=stats["number"])
 
     @tff.tensorflow.computation(update_type, update_type)
-    def crafted(mean, variance):
+    def crafted(mean: Structure, variance: Structure) -> Structure:
         return tf.nest.map_structure(lambda m, v: m - tf.cast(factor, m.dtype) * tf.sqrt(v), mean, variance)
 
     @tff.tensorflow.computation(update_type, update_type, clients_type)
-    def send(update, bad, client):
+    def send(update: Structure, bad: Structure, client: Structure) -> Structure:
         return tf.nest.map_structure(lambda t, b: tf.where(client["attacks"], b, t), update, bad)
 
-    def change(update, weight, clients):
+    def change(update: Value, weight: Value, clients: Value) -> Value:
         stats = tff.federated_map(known, (update, weight, clients))
         mean = tff.federated_map(average, tff.federated_sum(stats))
         spread = tff.federated_map(deviation, (update, stats, tff.federated_broadcast(mean)))

@@ -8,9 +8,9 @@ that methods compared on one seed see the same batches and a resumed run sees th
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
 import tensorflow as tf
@@ -20,8 +20,9 @@ from computations import federated as tff
 from computations.client_work.client_updates import NormalisedDifference, Predictions
 from computations.client_work.global_outputs import GlobalOutputs, global_outputs, of_batch
 from computations.client_work.objectives import Batch, Client, Objective
-from computations.client_work.optimizers import ClientOptimizer
+from computations.client_work.optimizers import Apply, ClientOptimizer
 from computations.client_work.units import Units, units_of
+from computations.federated.values import Structure
 from computations.local_model import GROUP, TRIPLE, LocalModel, assign_weights, features_of, zero_initialisers, zeros
 from computations.privacy.example_gradients import (
     ExamplePrivacy,
@@ -32,6 +33,12 @@ from computations.privacy.example_gradients import (
 )
 from computations.randomness import step_seed
 from computations.ranges import NOT_NEGATIVE, POSITIVE, STEPS
+
+Weighting = Literal["examples", "uniform"]
+"""How a client counts, see `LocalTraining`."""
+
+Body = Callable[[tf.Tensor, tf.Tensor, tf.Tensor, Structure], tuple[tf.Tensor, tf.Tensor, tf.Tensor, Structure]]
+"""Of the loop over steps: (index, sum of the losses, units seen, what the objective remembers) -> the next ones."""
 
 
 @attrs.frozen
@@ -56,7 +63,7 @@ class LocalTraining:
     local_epochs: int = attrs.field(default=1, validator=STEPS)
     local_steps: int | None = attrs.field(default=None, validator=optional(STEPS))
     batch_size: int = attrs.field(default=10, validator=STEPS)
-    weighting: Literal["examples", "uniform"] = attrs.field(default="examples", validator=in_(("examples", "uniform")))
+    weighting: Weighting = attrs.field(default="examples", validator=in_(("examples", "uniform")))
     max_gradient_norm: float | None = attrs.field(default=None, validator=optional(POSITIVE))
     weight_decay: float = attrs.field(default=0.0, validator=NOT_NEGATIVE)
     schedule: Callable[[tf.Tensor], tf.Tensor] | None = None
@@ -68,10 +75,10 @@ def train_client(
     objective: Objective,
     optimizer: ClientOptimizer,
     training: LocalTraining,
-    arguments,
+    arguments: Mapping[str, Structure],
     client_update: Predictions | NormalisedDifference | None = None,
     own_models: bool = False,
-):
+) -> collections.OrderedDict[str, Structure]:
     """Return the result of one client's local training (see `build_local_training`).
 
     Args:
@@ -104,7 +111,7 @@ def train_client(
     steps_of_client = _Steps(client, objective, training, units, apply)
 
     @tf.function(autograph=False)
-    def run():
+    def run() -> tuple[Structure, tf.Tensor, tf.Tensor, tf.Tensor]:
         assign_weights(model, weights)
         prepared = objective.prepare(client)
         steps, loss_sum, seen, remembered = steps_of_client.take(prepared, global_outputs(client))
@@ -139,7 +146,15 @@ def train_client(
     return _result(outcome, checked, totals, size, units, chosen, client.client_state)
 
 
-def _result(outcome, checked, totals, size, units: Units, chosen, old_state):
+def _result(
+    outcome: Mapping[str, Structure],
+    checked: Sequence[tf.Tensor],
+    totals: Mapping[str, tf.Tensor],
+    size: tf.Tensor,
+    units: Units,
+    chosen: Structure,
+    old_state: Structure,
+) -> collections.OrderedDict[str, Structure]:
     """Return the output of `train_client`.
 
     A client that does not count gets zeros and its old state.
@@ -148,7 +163,7 @@ def _result(outcome, checked, totals, size, units: Units, chosen, old_state):
     finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(t)) for t in results])
     counts = finite & (units.number > 0)
 
-    def keep(new, old):
+    def keep(new: Structure, old: Callable[[], Structure]) -> Structure:
         """Choose between whole structures with tf.cond.
 
         tf.where would copy values that may be as large as the model.
@@ -156,7 +171,7 @@ def _result(outcome, checked, totals, size, units: Units, chosen, old_state):
         selected = tf.cond(counts, lambda: _identities(new), lambda: _identities(old()))
         return tf.nest.pack_sequence_as(new, selected)
 
-    def keep_or_zero(new):
+    def keep_or_zero(new: Structure) -> Structure:
         return keep(new, lambda: tf.nest.map_structure(lambda t: zeros(tf.shape(t), t.dtype), new))
 
     if chosen is not None:
@@ -179,7 +194,7 @@ def _result(outcome, checked, totals, size, units: Units, chosen, old_state):
     return result
 
 
-def _identities(structure) -> list[tf.Tensor]:
+def _identities(structure: Structure) -> list[tf.Tensor]:
     """Return identities of the tensors, as results of a branch."""
     return [tf.identity(t) for t in tf.nest.flatten(structure)]
 
@@ -198,24 +213,25 @@ class _Steps:
     objective: Objective
     training: LocalTraining
     units: Units
-    apply: Callable
+    apply: Apply
 
-    def take(self, prepared, of_global: GlobalOutputs):
+    def take(self, prepared: Any, of_global: GlobalOutputs) -> tuple[tf.Tensor, ...]:
         """Return the loop's body over Poisson samples of units, with noise on the sum of clipped gradients."""
         batch_size, num_units = self.training.batch_size, self.units.number
         steps_per_epoch = tf.maximum((num_units + batch_size - 1) // batch_size, 1)
         steps = self.training.local_steps or self.training.local_epochs * steps_per_epoch
         steps = tf.where(num_units > 0, steps, 0)
-        if self.training.example_privacy is None:
+        privacy = self.training.example_privacy
+        if privacy is None:
             body = self._shuffled(steps, steps_per_epoch, prepared, of_global)
         else:
-            body = self._sampled(steps, prepared, of_global)
+            body = self._sampled(privacy, steps, prepared, of_global)
         remembered = self.objective.remembered(self.client) if self.objective.remembers else ()
         start = tf.constant(0), tf.constant(0.0), tf.constant(0.0), remembered
         ended = tf.while_loop(lambda index, *_: index < steps, body, start, maximum_iterations=steps)
         return steps, *ended[1:]
 
-    def _shuffled(self, steps, steps_per_epoch, prepared, of_global):
+    def _shuffled(self, steps: tf.Tensor, steps_per_epoch: tf.Tensor, prepared: Any, of_global: GlobalOutputs) -> Body:
         """Return the loop's body over batches of shuffled units.
 
         Every pass shuffles them again.
@@ -226,7 +242,14 @@ class _Steps:
         order = tf.argsort(keys, axis=-1, stable=True)
 
         @tf.function(reduce_retracing=True, autograph=False)
-        def step(rows, bags, seed, prepared, of_global, remembered):
+        def step(
+            rows: tf.Tensor,
+            bags: tf.Tensor | None,
+            seed: tf.Tensor,
+            prepared: Any,
+            of_global: GlobalOutputs,
+            remembered: Any,
+        ) -> tuple[tf.Tensor, Structure]:
             variables = self.client.model.trainable_variables
             with tf.GradientTape() as tape:
                 loss, batch = self._loss(rows, bags, seed, prepared, of_global)
@@ -236,7 +259,9 @@ class _Steps:
                 remembered = self.objective.remember(self.client, remembered, batch)
             return loss, remembered
 
-        def body(index, loss_sum, seen, remembered):
+        def body(
+            index: tf.Tensor, loss_sum: tf.Tensor, seen: tf.Tensor, remembered: Any
+        ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, Structure]:
             start = (index % steps_per_epoch) * batch_size
             drawn = order[index // steps_per_epoch, start : start + batch_size]
             rows, bags = self.units.batch(drawn)
@@ -247,22 +272,29 @@ class _Steps:
 
         return body
 
-    def _sampled(self, steps, prepared, of_global):
+    def _sampled(self, privacy: ExamplePrivacy, steps: tf.Tensor, prepared: Any, of_global: GlobalOutputs) -> Body:
         """Return the loop's body over Poisson samples of units, with noise on the sum of clipped gradients."""
-        privacy, batch_size, num_units = self.training.example_privacy, self.training.batch_size, self.units.number
+        batch_size, num_units = self.training.batch_size, self.units.number
         # Of 64 bits each, so that no two steps of a long run have the same noise; `stateless_fold_in` has 32.
         of_samples, of_noise = private_seeds(self.client.seed, steps)
         expected = tf.cast(tf.minimum(num_units, batch_size), tf.float32)
         share = expected / tf.cast(num_units, tf.float32)
 
         @tf.function(reduce_retracing=True, autograph=False)
-        def step(drawn, seed, noise_seed, expected, prepared, of_global):
+        def step(
+            drawn: tf.Tensor,
+            seed: tf.Tensor,
+            noise_seed: tf.Tensor,
+            expected: tf.Tensor,
+            prepared: Any,
+            of_global: GlobalOutputs,
+        ) -> tuple[tf.Tensor, tf.Tensor]:
             """Return (sum of the units' losses, their number) of one step.
 
             `units` is int32 [b], and b may be 0.
             """
 
-            def loss(unit):
+            def loss(unit: tf.Tensor) -> tf.Tensor:
                 rows, bags = self.units.batch(unit[tf.newaxis])
                 unit_seed = tf.random.experimental.stateless_fold_in(seed, unit)
                 return self._loss(rows, bags if self.objective.of_bags else None, unit_seed, prepared, of_global)[0]
@@ -275,7 +307,9 @@ class _Steps:
             self._descend(noised_mean(sums, privacy, noise_seed, expected), prepared)
             return loss_sum, number
 
-        def body(index, loss_sum, seen, remembered):
+        def body(
+            index: tf.Tensor, loss_sum: tf.Tensor, seen: tf.Tensor, remembered: Any
+        ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, Structure]:
             drawn = tf.where(tf.random.stateless_uniform([num_units], of_samples[index]) < share)[:, 0]
             seed = tf.random.experimental.stateless_fold_in(self.client.seed, index + 1)
             loss, number = step(tf.cast(drawn, tf.int32), seed, of_noise[index], expected, prepared, of_global)
@@ -283,7 +317,9 @@ class _Steps:
 
         return body
 
-    def _loss(self, rows, bags, seed, prepared, of_global: GlobalOutputs) -> tuple[tf.Tensor, Batch]:
+    def _loss(
+        self, rows: tf.Tensor, bags: tf.Tensor | None, seed: tf.Tensor, prepared: Any, of_global: GlobalOutputs
+    ) -> tuple[tf.Tensor, Batch]:
         examples = {name: tf.gather(array, rows) for name, array in self.client.examples.items()}
         features, labels = features_of(examples), self.client.local_model.labels_of(examples)
         with step_seed(seed):
@@ -292,7 +328,7 @@ class _Steps:
             batch = Batch(features, labels, outputs, rows, bags)
             return self.objective.loss(self.client, prepared, batch), batch
 
-    def _descend(self, gradients, prepared) -> None:
+    def _descend(self, gradients: Sequence[Any], prepared: Any) -> None:
         """Take one step of the optimizer."""
         gradients = self.objective.adjust_gradients(self.client, prepared, gradients)
         if self.training.max_gradient_norm is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import numpy as np
@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from computations import federated as tff
 from computations.client_work.objectives.base import Client
+from computations.federated.values import Structure
 from computations.inference import forward
 from computations.local_model import LABEL, LocalModel, features_of
 
@@ -58,7 +59,7 @@ class Predictions:
         seed = tff.TensorType(np.int32, [2])
         return tff.types.to_type(collections.OrderedDict(examples=collections.OrderedDict(fixed), seed=seed))
 
-    def for_clients(self, examples):
+    def for_clients(self, examples: Mapping[str, tf.Tensor]) -> collections.OrderedDict[str, tf.Tensor]:
         """Return the part of the server's examples that is broadcast to the clients."""
         names = {*features_of(examples), *([LABEL] if self.agrees else [])}
         sent = collections.OrderedDict((n, v) for n, v in examples.items() if n in names)
@@ -67,7 +68,7 @@ class Predictions:
             sent[self.row_labels] = tf.minimum(tags, tf.zeros_like(tags))  # where rows are, not their classes
         return sent
 
-    def compute(self, client: Client, examples, steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def compute(self, client: Client, examples: Structure, steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return (update, factor on the client's weight) of a client trained for `steps`, in the training's graph."""
         classes = client.local_model.num_classes
         logits = tf.ensure_shape(forward(client.model, examples, "logits", classes), [self.num_rows, classes])
@@ -93,7 +94,7 @@ class NormalisedDifference:
     def server_type(self, local_model: LocalModel) -> None:
         """Return None, because no data of the server are needed."""
 
-    def compute(self, client: Client, examples, steps: tf.Tensor):
+    def compute(self, client: Client, examples: Structure, steps: tf.Tensor) -> tuple[Structure, tf.Tensor]:
         """Like `Predictions.compute`."""
         size = self.size_of(tf.cast(steps, tf.float32))
         pairs = zip(client.global_weights, client.model.trainable_variables, strict=True)

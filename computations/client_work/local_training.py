@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import collections
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -13,11 +15,12 @@ import tensorflow as tf
 from computations import federated as tff
 from computations.client_work.client_training import LocalTraining, train_client, unit_array
 from computations.client_work.client_updates import NormalisedDifference, Predictions
-from computations.client_work.objectives import Objective
+from computations.client_work.objectives import Objective, SideChannel
 from computations.client_work.optimizers import ClientOptimizer
 from computations.client_work.selection import NOT_PRIVATE as SELECTION_NOT_PRIVATE
 from computations.client_work.work import ClientWork
 from computations.errors import CompositionError
+from computations.federated.values import Structure, Value, Weights
 from computations.local_model import LocalModel
 from computations.privacy.example_gradients import ExamplePrivacy
 
@@ -69,7 +72,7 @@ def build_local_training(
     work = _LocalWork(model, objective, optimizer, training, client_update, own_models, selection, client_state_type)
     blank = functools.lru_cache(maxsize=1)(model.initial_weights)
 
-    def initial_client_state(examples, seed=0):
+    def initial_client_state(examples: Mapping[str, np.ndarray], seed: Any = 0) -> Structure:
         return blank(seed) if own_models else objective.initial_client_state(model, examples)
 
     return ClientWork(
@@ -122,7 +125,7 @@ class _LocalWork:
         """Return the round, and the side channel's initial state, which clients get from the server's state."""
         channel = self.objective.side_channel
 
-        def first_state(*weights):
+        def first_state(*weights: Weights) -> Structure:
             shared = {} if channel is None else {"shared": channel.initial(*weights)}
             return collections.OrderedDict(round=tf.constant(0, tf.int32), **shared)
 
@@ -137,11 +140,10 @@ class _LocalWork:
     @cached_property
     def pick_for_clients(self) -> tff.Computation | None:
         """Return the part of the server's data that is broadcast to the clients."""
-        if self.server_type is None:
+        update = self.client_update
+        if self.server_type is None or not isinstance(update, Predictions):
             return None
-        return tff.tensorflow.computation(
-            lambda server: self.client_update.for_clients(server["examples"]), self.server_type
-        )
+        return tff.tensorflow.computation(lambda server: update.for_clients(server["examples"]), self.server_type)
 
     @cached_property
     def train(self) -> tff.Computation:
@@ -157,7 +159,7 @@ class _LocalWork:
             arguments_type["chosen"] = self.selection.type_signature.result.chosen.member
 
         @tff.tensorflow.computation(tff.types.to_type(arguments_type))
-        def train(arguments):
+        def train(arguments: Structure) -> collections.OrderedDict[str, Structure]:
             if self.own_models:
                 arguments = collections.OrderedDict(arguments, weights=arguments["client_state"])
             return train_client(
@@ -180,7 +182,7 @@ class _LocalWork:
 
     @cached_property
     def initialize(self) -> tff.Computation:
-        def begin(state):
+        def begin(state: Value) -> Value:
             return state if self.side is None else _join(state, self.side.initialize())
 
         if self.own_models:
@@ -201,12 +203,13 @@ class _LocalWork:
             inputs_type["client_state"] = tff.FederatedType(self.client_state_type, tff.CLIENTS)
         if self.server_type is not None:
             inputs_type["server"] = tff.FederatedType(self.server_type, tff.SERVER)
+        channel = self.objective.side_channel
         next_state = tff.tensorflow.computation(
             lambda state: collections.OrderedDict(state, round=state["round"] + 1), self.state_type
         )
 
         @tff.federated_computation(tff.types.to_type(inputs_type))
-        def next_round(inputs):
+        def next_round(inputs: Value) -> Value:
             state = inputs["state"]
             if self.side is not None:
                 state = tff.federated_zip(collections.OrderedDict(round=state["round"], shared=state["shared"]))
@@ -225,8 +228,9 @@ class _LocalWork:
             trained = tff.federated_map(self.train, tff.federated_zip(arguments))
             totals = tff.federated_sum(trained["statistics"]) if self.measured else None
             new_state = tff.federated_map(next_state, state)
-            if self.side is not None:
-                new_state = self._next_shared(inputs["state"]["side"], new_state, trained["upload"], totals)
+            if self.side is not None and channel is not None:
+                sent = self.side.next(inputs["state"]["side"], trained["upload"])
+                new_state = self._next_shared(channel, new_state, sent, totals)
             result = collections.OrderedDict(state=new_state, update=trained["update"], weight=trained["weight"])
             result["not_finite"] = trained["statistics"]["non_finite"]
             if self.client_state_type is not None:
@@ -236,24 +240,23 @@ class _LocalWork:
 
         return next_round
 
-    def _next_shared(self, side_state, state, upload, totals):
-        """Return the server's next state with what the side channel makes of the uploads."""
-        sent = self.side.next(side_state, upload)
+    def _next_shared(self, channel: SideChannel, state: Value, sent: Value, totals: Value) -> Value:
+        """Return the server's next state with what the side channel makes of the aggregated uploads."""
 
         @tff.tensorflow.computation(self.state_type, sent.result.type_signature.member, totals.type_signature.member)
-        def update_shared(state, aggregated, total):
-            shared = self.objective.side_channel.update(state["shared"], aggregated, total["counted"])
+        def update_shared(state: Structure, aggregated: Structure, total: Structure) -> Structure:
+            shared = channel.update(state["shared"], aggregated, total["counted"])
             return collections.OrderedDict(state, shared=shared)
 
         return _join(tff.federated_map(update_shared, (state, sent.result, totals)), sent.state)
 
-    def _metrics(self, totals, selected):
+    def _metrics(self, totals: Value, selected: Value) -> Value:
         """Return the metrics of the training and of the selection, at the server."""
         if totals is None:
             return tff.federated_value((), tff.SERVER)
 
         @tff.tensorflow.computation(totals.type_signature.member)
-        def to_metrics(total):
+        def to_metrics(total: Structure) -> Structure:
             return collections.OrderedDict(
                 [
                     ("local/loss", tf.math.divide_no_nan(total["loss"], total["seen"])),
@@ -272,7 +275,7 @@ class _LocalWork:
         return tff.federated_map(join, both)
 
 
-def _join(state, side):
+def _join(state: Value, side: Value) -> Value:
     """Return the server's state joined with that of the side channel's aggregator.
 
     The latter stays at the server, and clients get the rest.

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import attrs
 import tensorflow as tf
 
 from computations import federated as tff
 from computations.client_work.objectives.proximal import add_proximal_gradients
+from computations.federated.values import Structure
 from computations.local_model import zeros
 from computations.ranges import BELOW_ONE, NOT_NEGATIVE
+
+Apply = Callable[[Sequence[Any], Sequence[tf.Tensor], tf.Tensor], None]
+"""What `ClientOptimizer.bind` returns."""
 
 
 class ClientOptimizer(Protocol):
@@ -21,9 +25,11 @@ class ClientOptimizer(Protocol):
     Its moments are reset in every local training.
     """
 
-    learning_rate: float
+    @property
+    def learning_rate(self) -> float:
+        """Return the rate before any schedule."""
 
-    def bind(self, variables: Sequence[tf.Variable]) -> Callable:
+    def bind(self, variables: Sequence[tf.Variable]) -> Apply:
         """Create the moments.
 
         Called once per local training, outside of the step.
@@ -47,11 +53,11 @@ class SGD:
     learning_rate: float = attrs.field(default=0.01, validator=NOT_NEGATIVE)
     momentum: float = attrs.field(default=0.0, validator=BELOW_ONE)
 
-    def bind(self, variables: Sequence[tf.Variable]):
+    def bind(self, variables: Sequence[tf.Variable]) -> Apply:
         if self.momentum:
             return self._bind_with_momentum(variables)
 
-        def apply(gradients, global_weights, rate):
+        def apply(gradients: Sequence[Any], global_weights: Sequence[tf.Tensor], rate: tf.Tensor) -> None:
             for variable, gradient in zip(variables, gradients, strict=True):
                 if isinstance(gradient, tf.IndexedSlices):
                     variable.scatter_sub(tf.IndexedSlices(rate * gradient.values, gradient.indices))
@@ -60,10 +66,10 @@ class SGD:
 
         return apply
 
-    def _bind_with_momentum(self, variables: Sequence[tf.Variable]):
+    def _bind_with_momentum(self, variables: Sequence[tf.Variable]) -> Apply:
         moments = [tf.Variable(zeros(v.shape, v.dtype), trainable=False) for v in variables]
 
-        def apply(gradients, global_weights, rate):
+        def apply(gradients: Sequence[Any], global_weights: Sequence[tf.Tensor], rate: tf.Tensor) -> None:
             for variable, moment, gradient in zip(variables, moments, gradients, strict=True):
                 tf.raw_ops.ResourceApplyMomentum(
                     var=variable.handle,
@@ -91,12 +97,12 @@ class LibraryAdam:
     beta_2: float = 0.999
     epsilon: float = 1e-8
 
-    def bind(self, variables: Sequence[tf.Variable]):
+    def bind(self, variables: Sequence[tf.Variable]) -> Apply:
         rate_now = tf.Variable(0.0, trainable=False)
         optimizer = tf.keras.optimizers.legacy.Adam(rate_now, self.beta_1, self.beta_2, self.epsilon)
         optimizer._create_all_weights(variables)  # a step may not make variables
 
-        def apply(gradients, global_weights, rate):
+        def apply(gradients: Sequence[Any], global_weights: Sequence[tf.Tensor], rate: tf.Tensor) -> None:
             rate_now.assign(rate)
             dense = [tf.convert_to_tensor(g) for g in gradients]
             optimizer.apply_gradients(zip(dense, variables, strict=True))
@@ -120,11 +126,11 @@ class SelfAdam(tff.learning.optimizers.Optimizer):
     beta_2: float = 0.999
     epsilon: float = 1e-8
 
-    def bind(self, variables: Sequence[tf.Variable]):
+    def bind(self, variables: Sequence[tf.Variable]) -> Apply:
         moments = [[tf.Variable(zeros(v.shape, v.dtype), trainable=False) for v in variables] for _ in range(2)]
         count = tf.Variable(0.0, trainable=False)
 
-        def apply(gradients, global_weights, rate):
+        def apply(gradients: Sequence[Any], global_weights: Sequence[tf.Tensor], rate: tf.Tensor) -> None:
             step = count.assign_add(1.0)
             power_1, power_2 = tf.pow(self.beta_1, step), tf.pow(self.beta_2, step)
             # The kernel divides by sqrt(v) + epsilon where Eq. 20 has sqrt(v_hat) + epsilon = (sqrt(v) + epsilon') / c
@@ -146,11 +152,13 @@ class SelfAdam(tff.learning.optimizers.Optimizer):
 
         return apply
 
-    def initialize(self, specs):
+    def initialize(self, specs: Structure) -> collections.OrderedDict[str, Structure]:
         """Return the state of `tff.learning.optimizers.Optimizer`: hyperparameters, step, and moments of zero."""
         return collections.OrderedDict(self._hparams(), step=0, first=_blank(specs), second=_blank(specs))
 
-    def next(self, state, weights, gradients):
+    def next(
+        self, state: Structure, weights: Structure, gradients: Structure
+    ) -> tuple[collections.OrderedDict[str, Structure], Structure]:
         """Take one step on tensors.
 
         A gradient of None is zero.
@@ -160,27 +168,29 @@ class SelfAdam(tff.learning.optimizers.Optimizer):
         )
         return self._step(state, weights, gradients)
 
-    def get_hparams(self, state):
+    def get_hparams(self, state: Structure) -> collections.OrderedDict[str, Any]:
         return collections.OrderedDict((name, state[name]) for name in self._hparams())
 
-    def set_hparams(self, state, hparams):
+    def set_hparams(self, state: Structure, hparams: Mapping[str, Any]) -> collections.OrderedDict[str, Structure]:
         return collections.OrderedDict(state, **hparams)
 
-    def _hparams(self):
+    def _hparams(self) -> collections.OrderedDict[str, float]:
         """Return the settings by name, of which TFF knows `learning_rate`."""
         return collections.OrderedDict(attrs.asdict(self))
 
-    def _step(self, state, weights, gradients):
+    def _step(
+        self, state: Structure, weights: Structure, gradients: Structure
+    ) -> tuple[collections.OrderedDict[str, Structure], Structure]:
         step, beta_1, beta_2 = state["step"] + 1, state["beta_1"], state["beta_2"]
         t = tf.cast(step, tf.float32)
 
-        def mixed(moments, new, beta):
+        def mixed(moments: Structure, new: Structure, beta: tf.Tensor) -> Structure:
             return tf.nest.map_structure(lambda m, g: beta * m + (1.0 - beta) * g, moments, new)
 
         first = mixed(state["first"], gradients, beta_1)
         second = mixed(state["second"], tf.nest.map_structure(tf.square, gradients), beta_2)
 
-        def moved(w, m, v):
+        def moved(w: tf.Tensor, m: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
             m_hat, v_hat = m / (1.0 - tf.pow(beta_1, t)), v / (1.0 - tf.pow(beta_2, t))
             return w - state["learning_rate"] * m_hat / (tf.sqrt(v_hat) + state["epsilon"])
 
@@ -199,18 +209,20 @@ class PAdam(SelfAdam):
 
     mu: float = attrs.field(default=0.03, validator=NOT_NEGATIVE)
 
-    def bind(self, variables: Sequence[tf.Variable]):
+    def bind(self, variables: Sequence[tf.Variable]) -> Apply:
         adam = super().bind(variables)
 
-        def apply(gradients, global_weights, rate):
+        def apply(gradients: Sequence[Any], global_weights: Sequence[tf.Tensor], rate: tf.Tensor) -> None:
             adam(add_proximal_gradients(gradients, variables, global_weights, self.mu), global_weights, rate)
 
         return apply
 
-    def initialize(self, specs):
+    def initialize(self, specs: Structure) -> collections.OrderedDict[str, Structure]:
         return collections.OrderedDict(super().initialize(specs), start=_blank(specs))
 
-    def _step(self, state, weights, gradients):
+    def _step(
+        self, state: Structure, weights: Structure, gradients: Structure
+    ) -> tuple[collections.OrderedDict[str, Structure], Structure]:
         start = tf.nest.map_structure(lambda s, w: tf.where(tf.equal(state["step"], 0), w, s), state["start"], weights)
         perturbed = tf.nest.map_structure(lambda g, w, s: g + state["mu"] * (w - s), gradients, weights, start)
         return super()._step(collections.OrderedDict(state, start=start), weights, perturbed)
@@ -234,5 +246,5 @@ def accumulated(optimizer: SGD | SelfAdam, steps: tf.Tensor) -> tf.Tensor:
     return (steps - rho * (1.0 - tf.pow(rho, steps)) / (1.0 - rho)) / (1.0 - rho)
 
 
-def _blank(specs):
+def _blank(specs: Structure) -> Structure:
     return tf.nest.map_structure(lambda s: tf.zeros(s.shape, s.dtype), specs)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import math
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -17,6 +18,7 @@ from computations import federated as tff
 from computations.bags import ABSENT, first_best, label_probabilities
 from computations.client_work.objectives import BagObjective
 from computations.errors import CompositionError
+from computations.federated.values import Structure, Value, Weights
 from computations.inference import forward
 from computations.local_model import LABEL, PLATFORM, TRIPLE, LocalModel, assign_weights, zero_initialisers
 from computations.named import named_max, named_min
@@ -32,6 +34,9 @@ NOBODY = np.iinfo(np.int32).max
 
 BATCH = 256
 """Sentences at once where they are scored."""
+
+Extreme = Callable[[str, Value], Value]
+"""`named_max` or `named_min`, or what takes its place: (name, vectors at the clients) -> a vector at the server."""
 
 
 def build_cross_platform_selection(
@@ -64,12 +69,12 @@ def build_cross_platform_selection(
     claim, choose = _choice(model, offer.type_signature.result, scores_type, platforms_type, select_na, na_label)
 
     @tff.tensorflow.computation(choose.type_signature.result)
-    def count(chosen):
+    def count(chosen: Structure) -> Structure:
         selected = tf.reduce_sum(tf.cast(chosen["selected"], tf.float32))
         return collections.OrderedDict(selected=selected, all=tf.cast(tf.size(chosen["selected"]), tf.float32))
 
     @tff.tensorflow.computation(count.type_signature.result, platforms_type)
-    def report(counted, winners):
+    def report(counted: Structure, winners: tf.Tensor) -> Structure:
         return collections.OrderedDict(
             [
                 ("selection/triples", tf.reduce_sum(tf.cast(winners < NOBODY, tf.float32))),
@@ -85,7 +90,7 @@ def build_cross_platform_selection(
     @tff.federated_computation(
         tff.FederatedType(model.weights_type, tff.CLIENTS), tff.FederatedType(model.examples_type, tff.CLIENTS)
     )
-    def select(weights, examples):
+    def select(weights: Value, examples: Value) -> Value:
         offers = tff.federated_map(offer, (weights, examples))
         best = tff.federated_broadcast(highest("scores", offers["best"]))
         winners = lowest("platforms", tff.federated_map(claim, (offers, best, examples)))
@@ -100,7 +105,7 @@ def _offer(model: LocalModel, num_triples: int, select_na: bool, na_label: int) 
     """Return (weights, examples) -> a client's best score of each triple, and the row that has it."""
 
     @tff.tensorflow.computation(model.weights_type, model.examples_type)
-    def offer(weights, examples):
+    def offer(weights: Weights, examples: Structure) -> Structure:
         scores = label_probabilities(_logits(model, weights, examples), examples[LABEL])
         finite = tf.reduce_all(scores >= 0)
         if not select_na:
@@ -114,17 +119,24 @@ def _offer(model: LocalModel, num_triples: int, select_na: bool, na_label: int) 
     return offer
 
 
-def _choice(model: LocalModel, offers_type, scores_type, platforms_type, select_na: bool, na_label: int):
+def _choice(
+    model: LocalModel,
+    offers_type: tff.Type,
+    scores_type: tff.TensorType,
+    platforms_type: tff.TensorType,
+    select_na: bool,
+    na_label: int,
+) -> tuple[tff.Computation, tff.Computation]:
     """Return two computations: a client's claims given the best scores, and its selected rows given the winners."""
 
     @tff.tensorflow.computation(offers_type, scores_type, model.examples_type)
-    def claim(offers, best, examples):
+    def claim(offers: Structure, best: tf.Tensor, examples: Structure) -> tf.Tensor:
         # Of nobody and the rows' platforms the least, because a client may have no row.
         platform = tf.reduce_min(tf.concat([[NOBODY], examples[PLATFORM]], axis=0))
         return tf.where((offers["best"] >= 0) & tf.equal(offers["best"], best), platform, NOBODY)
 
     @tff.tensorflow.computation(offers_type, platforms_type, model.examples_type)
-    def choose(offers, winners, examples):
+    def choose(offers: Structure, winners: tf.Tensor, examples: Structure) -> Structure:
         labels, triples = examples[LABEL], examples[TRIPLE]
         best_row = tf.equal(tf.gather(offers["rows"], triples), tf.range(tf.size(labels)))
         selected = best_row & tf.equal(tf.gather(winners, triples), examples[PLATFORM])
@@ -135,15 +147,17 @@ def _choice(model: LocalModel, offers_type, scores_type, platforms_type, select_
     return claim, choose
 
 
-def _bounded_extremes(scores_type, platforms_type, max_share: float):
+def _bounded_extremes(
+    scores_type: tff.TensorType, platforms_type: tff.TensorType, max_share: float
+) -> tuple[Extreme, Extreme]:
     """Return `named_max` and `named_min` that count at most ceil(max_share * T) offers and claims of a client."""
     limit = math.ceil(max_share * scores_type.shape[0])
 
-    def best_offers(offers):
+    def best_offers(offers: tf.Tensor) -> tf.Tensor:
         ranks = tf.math.invert_permutation(tf.argsort(offers, direction="DESCENDING", stable=True))
         return tf.where(ranks < limit, offers, -np.inf)
 
-    def first_claims(claims):
+    def first_claims(claims: tf.Tensor) -> tf.Tensor:
         return tf.where(tf.cumsum(tf.cast(claims < NOBODY, tf.int32)) <= limit, claims, NOBODY)
 
     return (
@@ -152,13 +166,18 @@ def _bounded_extremes(scores_type, platforms_type, max_share: float):
     )
 
 
-def _bounded(combine, value_type: tff.TensorType, neutral, cut):
+def _bounded(
+    combine: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
+    value_type: tff.TensorType,
+    neutral: float,
+    cut: Callable[[tf.Tensor], tf.Tensor],
+) -> Extreme:
     """Return (name, vectors at clients) -> their maximum or minimum, each `cut` on arrival (see `named_max`)."""
 
-    def aggregate(name: str, value):
+    def aggregate(name: str, value: Value) -> Value:
         named_type = tff.types.to_type(collections.OrderedDict([(name, value_type)]))
 
-        def named(vector):
+        def named(vector: tf.Tensor) -> collections.OrderedDict[str, tf.Tensor]:
             return collections.OrderedDict([(name, vector)])
 
         zero = tff.tensorflow.computation(
@@ -191,7 +210,7 @@ def build_selection(
     @tff.federated_computation(
         tff.FederatedType(model.weights_type, tff.SERVER), tff.FederatedType(model.examples_type, tff.CLIENTS)
     )
-    def selection(weights, examples):
+    def selection(weights: Value, examples: Value) -> Value:
         return select(tff.federated_broadcast(weights), examples)["chosen"]["selected"]
 
     return selection
@@ -212,7 +231,7 @@ def build_shared_winners(model: LocalModel, num_triples: int) -> tff.Computation
     chosen_type = select.type_signature.result.chosen.member
 
     @tff.tensorflow.computation(chosen_type, model.examples_type)
-    def give(chosen, examples):
+    def give(chosen: Structure, examples: Structure) -> Structure:
         rows = tf.where(chosen["selected"])
         triples = tf.gather_nd(examples[TRIPLE], rows)[:, tf.newaxis]
         table = collections.OrderedDict()
@@ -225,7 +244,7 @@ def build_shared_winners(model: LocalModel, num_triples: int) -> tff.Computation
         return collections.OrderedDict(table=table, present=present)
 
     @tff.tensorflow.computation(give.type_signature.result, chosen_type)
-    def take(shared, chosen):
+    def take(shared: Structure, chosen: Structure) -> Structure:
         # A triple has one winner at the most, so that a sum over clients is that winner's row.
         mask = (shared["present"] > 0) & chosen["finite"]
         return collections.OrderedDict(
@@ -234,19 +253,19 @@ def build_shared_winners(model: LocalModel, num_triples: int) -> tff.Computation
         )
 
     @tff.tensorflow.computation(chosen_type)
-    def left_out(chosen):
+    def left_out(chosen: Structure) -> tf.Tensor:
         return 1.0 - tf.cast(chosen["finite"], tf.float32)
 
     metrics_type = select.type_signature.result.metrics.member
 
     @tff.tensorflow.computation(metrics_type, np.float32)
-    def with_count(metrics, count):
+    def with_count(metrics: Structure, count: tf.Tensor) -> Structure:
         return collections.OrderedDict(metrics, **{"clients/non_finite": count})
 
     @tff.federated_computation(
         tff.FederatedType(model.weights_type, tff.CLIENTS), tff.FederatedType(model.examples_type, tff.CLIENTS)
     )
-    def share(weights, examples):
+    def share(weights: Value, examples: Value) -> Value:
         selected = select(weights, examples)
         chosen = selected["chosen"]
         shared = tff.federated_broadcast(tff.federated_sum(tff.federated_map(give, (chosen, examples))))
@@ -269,7 +288,7 @@ def build_local_shares(model: LocalModel, objective: BagObjective) -> tff.Comput
     """
 
     @tff.tensorflow.computation(model.weights_type, model.examples_type)
-    def share(weights, examples):
+    def share(weights: Weights, examples: Structure) -> tf.Tensor:
         logits, labels = _logits(model, weights, examples), examples[LABEL]
         triples, bags = tf.unique(examples[TRIPLE])
         shares = objective.shares(logits, labels, bags, tf.size(triples))
@@ -279,19 +298,19 @@ def build_local_shares(model: LocalModel, objective: BagObjective) -> tff.Comput
     @tff.federated_computation(
         tff.FederatedType(model.weights_type, tff.SERVER), tff.FederatedType(model.examples_type, tff.CLIENTS)
     )
-    def local_shares(weights, examples):
+    def local_shares(weights: Value, examples: Value) -> Value:
         return tff.federated_map(share, (tff.federated_broadcast(weights), examples))
 
     return local_shares
 
 
-def _logits(model: LocalModel, weights, examples) -> tf.Tensor:
+def _logits(model: LocalModel, weights: Weights, examples: Mapping[str, tf.Tensor]) -> tf.Tensor:
     """Return logits without dropout, float32 [n, C]."""
     with zero_initialisers():
         keras_model = model.build()
 
     @tf.function(autograph=False)
-    def run():
+    def run() -> tf.Tensor:
         assign_weights(keras_model, weights)
         return forward(keras_model, examples, "logits", model.num_classes, BATCH)
 

@@ -6,11 +6,13 @@ import collections
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from computations import federated as tff
 from computations.client_work.client_training import LocalTraining
 from computations.client_work.optimizers import ClientOptimizer
 from computations.errors import CompositionError
+from computations.federated.values import Value
 from computations.privacy.example_gradients import ExamplePrivacy
 
 
@@ -49,13 +51,13 @@ class ClientWork:
     optimizer: ClientOptimizer | None = None
     training: LocalTraining | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         needed = {"state", "update", "weight", "not_finite", "metrics"}
         needed |= set() if self.client_state_type is None else {"client_state"}
         if missing := sorted(needed - set(self.outputs)):
             raise CompositionError(f"client work: `next` has no output {', '.join(map(repr, missing))}")
 
-    def wrapped(self, change: Callable, inputs: Mapping[str, tff.Type] | None = None, **fields) -> ClientWork:
+    def wrapped(self, change: Callable, inputs: Mapping[str, tff.Type] | None = None, **fields: Any) -> ClientWork:
         """Return the work with something before and after its `next`.
 
         Outputs stay unless `change` replaces them.
@@ -72,10 +74,10 @@ class ClientWork:
         takes = collections.OrderedDict(self.inputs if inputs is None else inputs)
 
         @tff.federated_computation(tff.types.to_type(takes))
-        def next_round(inputs):
-            outputs = collections.OrderedDict()
+        def next_round(inputs: Value) -> Value:
+            outputs: collections.OrderedDict[str, Value] = collections.OrderedDict()
 
-            def run(**values):
+            def run(**values: Value) -> Value:
                 output = self.next(**{name: values[name] if name in values else inputs[name] for name in self.inputs})
                 outputs.update((name, output[name]) for name in self.outputs)
                 return output

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tensorflow_federated import (
     CLIENTS,
     SERVER,
@@ -32,6 +34,7 @@ from tensorflow_federated import (
     tensorflow,
     types,
 )
+from tensorflow_federated import framework as fw
 from tensorflow_federated.python.core.environments.tensorflow_backend import (
     compiled_computation_transformations as graphs,
 )
@@ -46,13 +49,11 @@ from tensorflow_federated.python.core.impl.utils.tensorflow_utils import (
     make_data_set_from_elements,
 )
 
-fw = framework
-
 tensor_names = extract_tensor_names_from_binding
 type_to_tf_structure = types.type_conversions.type_to_tf_structure
 
 
-def proto_of(block: fw.ComputationBuildingBlock | Computation):
+def proto_of(block: fw.ComputationBuildingBlock | Computation) -> Any:
     """Return the serialized form of a building block or a computation."""
     return fw.ConcreteComputation.get_proto(block) if isinstance(block, Computation) else block.proto
 
@@ -63,7 +64,7 @@ def flat_block(computation: Computation) -> fw.ComputationBuildingBlock:
     return fw.to_call_dominant(block)
 
 
-def optimized_leaf(leaf: fw.CompiledComputation, config) -> fw.CompiledComputation:
+def optimized_leaf(leaf: fw.CompiledComputation, config: Any) -> fw.CompiledComputation:
     """Return a TensorFlow computation optimized by Grappler, with the id by which TFF's worker knows it."""
     leaf, _ = graphs.optimize_tensorflow_graphs(leaf, config)
     leaf, _ = graphs.transform_tf_call_ops_to_disable_grappler(leaf)
@@ -75,6 +76,6 @@ def unique_names(block: fw.ComputationBuildingBlock) -> fw.ComputationBuildingBl
     return _uniquify_reference_names(block)[0]
 
 
-def sequence_from_elements(elements: list, element_type: Type):
+def sequence_from_elements(elements: list, element_type: Type) -> Any:
     """Return a `tf.data.Dataset` of a list of elements."""
     return make_data_set_from_elements(None, elements, element_type)

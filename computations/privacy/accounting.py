@@ -155,27 +155,27 @@ def client_accounting(
         participations = rounds if max_participations is None else max_participations
         accountant, drawn = "exact", f"tree aggregation with at most {participations} rounds of one client"
 
-        def spent(z, count):
+        def spent(z: float, count: int) -> float:
             return _gaussian(tree_multiplier(z, count, participations), options.delta)
 
     elif sampling == "poisson":
         relation, accountant = ADD_OR_REMOVE, "PLD"
         drawn = f"Poisson sampling of clients with probability {share:.4g}"
 
-        def spent(z, count):
+        def spent(z: float, count: int) -> float:
             return _poisson(z, share, count, options.delta)
 
     elif per_round == num_clients:
         accountant, drawn = "exact", "every client in every round"
 
-        def spent(z, count):
+        def spent(z: float, count: int) -> float:
             return _gaussian(z / math.sqrt(count), options.delta)
 
     else:
         accountant = "the smaller of RDP with sampling and exact without"
         drawn = f"{per_round} of {num_clients} clients drawn without replacement"
 
-        def spent(z, count):
+        def spent(z: float, count: int) -> float:
             plain = _gaussian(z / math.sqrt(count), options.delta)
             return min(plain, _without_replacement(z, num_clients, per_round, count, options.delta))
 
@@ -224,24 +224,28 @@ def example_accounting(
     nothing = {client for client in units if client not in kind}
     delta = options.delta
 
-    def spent(z, taken):
+    def spent(z: float, taken: Mapping[Hashable, int]) -> float:
         pairs = [(kind[client], r) for client, r in taken.items() if client not in nothing]
         return _largest(z, frozenset((share, count * r) for (share, count), r in pairs), delta)[0]
 
-    def calibrated(target):
+    def calibrated(target: float) -> float:
+        def spent_by(pair: tuple[float, int]) -> Callable[[float], float]:
+            return lambda z: _poisson(z, *pair, delta)
+
         pairs = frozenset((share, count * rounds) for share, count in kind.values())
         if not pairs:
             raise ValueError("no client has an example to train on, so the noise cannot be calibrated")
-        worst = max(pairs, key=lambda pair: _poisson_renyi(1.0, *pair, delta))
+        worst = max(pairs, key=lambda pair: _poisson_renyi(1.0, pair[0], pair[1], delta))
         while True:  # ends: each pair at most once, for the noise only grows
-            z = calibrate(lambda z, worst=worst: _poisson(z, *worst, delta), target, delta)
-            epsilon, worst = _largest(z, pairs, delta)
-            if epsilon <= target:
+            z = calibrate(spent_by(worst), target, delta)
+            epsilon, largest = _largest(z, pairs, delta)
+            if epsilon <= target or largest is None:
                 return z
+            worst = largest
 
     z = noise_multiplier_of(options, calibrated)
     name = "example" if options.unit == "example" else "group of examples"
-    everybody = functools.lru_cache(maxsize=None)(lambda count: spent(z, dict.fromkeys(kind, count)))
+    everybody = functools.lru_cache(maxsize=None)(lambda count: spent(z, dict.fromkeys(kind, int(count))))
     return Accounting(
         unit=options.unit,
         noise_multiplier=z,
@@ -336,11 +340,11 @@ class _OfNumber(dp_accounting.PrivacyAccountant):
         super().__init__(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
         self._spent, self._z = spent, math.inf
 
-    def _maybe_compose(self, event, count, do_compose):
+    def _maybe_compose(self, event: dp_accounting.DpEvent, count: int, do_compose: bool) -> None:
         if do_compose:
             self._z = event.noise_multiplier
 
-    def get_epsilon(self, target_delta):
+    def get_epsilon(self, target_delta: float) -> float:
         return self._spent(self._z)
 
 
@@ -417,17 +421,17 @@ def _composed(releases: frozenset[tuple[float, float, int]], delta: float) -> fl
 
 
 @functools.lru_cache(maxsize=4096)
-def _largest(z: float, releases: frozenset[tuple[float, int]], delta: float) -> tuple[float, tuple | None]:
+def _largest(z: float, releases: frozenset[tuple[float, int]], delta: float) -> tuple[float, tuple[float, int] | None]:
     """Return the largest ε of (share, count) pairs, and its pair.
 
     Rényi's bounds say which exact values are not needed.
     """
-    largest, worst = 0.0, None
+    largest: tuple[float, tuple[float, int] | None] = (0.0, None)
     for bound, pair in sorted(((_poisson_renyi(z, *pair, delta), pair) for pair in releases), reverse=True):
-        if bound <= largest:
+        if bound <= largest[0]:
             break
-        largest, worst = max((largest, worst), (_poisson(z, *pair, delta), pair), key=lambda item: item[0])
-    return largest, worst
+        largest = max(largest, (_poisson(z, *pair, delta), pair), key=lambda item: item[0])
+    return largest
 
 
 @functools.lru_cache(maxsize=64)

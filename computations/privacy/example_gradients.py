@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
 import tensorflow as tf
@@ -18,6 +18,9 @@ from computations.ranges import NOT_NEGATIVE, POSITIVE
 
 MOST_SIDE_BY_SIDE = 2**27
 """How many numbers the gradients of a batch's examples may have to be held all at once (512 MB)."""
+
+Gradient = Any
+"""A dense tensor, or (values, ids) of an embedding's looked-up rows."""
 
 _parallel: contextvars.ContextVar = contextvars.ContextVar("parallel", default=None)
 
@@ -84,7 +87,7 @@ def sum_side_by_side(
     padded = tf.cond(size > 0, lambda: units, lambda: tf.zeros([1], tf.int32))
     counted = tf.range(tf.size(padded)) < size
 
-    def of_one(index, pfor_config):
+    def of_one(index: tf.Tensor, pfor_config: Any) -> tuple[tf.Tensor, list[Gradient]]:
         token = _parallel.set(pfor_config)
         try:
             value, gradients = _gradients(loss, tf.gather(padded, index), variables)
@@ -122,7 +125,9 @@ def sum_one_by_one(
     For units of different shapes and for large gradients.
     """
 
-    def add(index, sums, total, number):
+    def add(
+        index: tf.Tensor, sums: list[tf.Tensor], total: tf.Tensor, number: tf.Tensor
+    ) -> tuple[tf.Tensor, list[tf.Tensor], tf.Tensor, tf.Tensor]:
         value, gradients = _gradients(loss, units[index], variables)
         gradients = [_summed_rows(g) if isinstance(g, tf.IndexedSlices) else g for g in gradients]
         squares = tf.add_n(
@@ -169,13 +174,15 @@ def noised_mean(
     return [s / expected for s in sums]
 
 
-def _gradients(loss, unit, variables):
+def _gradients(
+    loss: Callable[[tf.Tensor], tf.Tensor], unit: tf.Tensor, variables: Sequence[tf.Variable]
+) -> tuple[tf.Tensor, list[Any]]:
     with tf.GradientTape() as tape:
         value = loss(unit)
     return value, tape.gradient(value, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
 
 
-def _squares(values: tf.Tensor, gradient) -> tf.Tensor:
+def _squares(values: tf.Tensor, gradient: Gradient) -> tf.Tensor:
     """Return the squared norm of every unit's gradient, float32 [B].
 
     Of looked-up rows [B, l, d] with their ids [B, l], where rows of one id have to be added up before: that is the sum
@@ -188,7 +195,9 @@ def _squares(values: tf.Tensor, gradient) -> tf.Tensor:
     return tf.reduce_sum(same * tf.matmul(values, values, transpose_b=True), [1, 2])
 
 
-def _factors(squares: tf.Tensor, losses: tf.Tensor, clip: float, counted):
+def _factors(
+    squares: tf.Tensor, losses: tf.Tensor, clip: float, counted: tf.Tensor | bool
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the factor of each unit's gradient (0 if it does not count), and which units count."""
     norms = tf.sqrt(tf.maximum(squares, 0.0))
     counted = counted & tf.math.is_finite(norms) & tf.math.is_finite(losses)
@@ -212,7 +221,7 @@ def _summed_rows(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
     return tf.IndexedSlices(tf.math.unsorted_segment_sum(gradient.values, places, tf.size(ids)), ids)
 
 
-def _plus(total: tf.Tensor, gradient, factor: tf.Tensor) -> tf.Tensor:
+def _plus(total: tf.Tensor, gradient: tf.Tensor | tf.IndexedSlices, factor: tf.Tensor) -> tf.Tensor:
     if isinstance(gradient, tf.IndexedSlices):
         return tf.tensor_scatter_nd_add(total, gradient.indices[:, tf.newaxis], factor * gradient.values)
     return total + factor * gradient

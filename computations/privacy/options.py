@@ -8,10 +8,10 @@ from typing import Literal
 from attrs import field
 from attrs.validators import and_, ge, gt, le, lt, optional
 
-from computations.ranges import FLOAT32_MAX, NOISE, POSITIVE, options_class, refuse_unread
+from computations.ranges import FLOAT32_MAX, NOISE, POSITIVE, Validator, options_class, refuse_unread
 
-_INSIDE = and_(gt(0), lt(1))
-_NORM = and_(ge(1e-12), le(FLOAT32_MAX))
+_INSIDE: Validator = and_(gt(0), lt(1))
+_NORM: Validator = and_(ge(1e-12), le(FLOAT32_MAX))
 """Of a bound on a norm: far below, float32 rounds squares to zero, and with them norms and sensitivities."""
 
 
@@ -53,7 +53,7 @@ class PrivacyOptions:
     colluding_sites: int = field(default=0, validator=ge(0))
     noise_seed: str = "run"
 
-    def __attrs_post_init__(self):
+    def __attrs_post_init__(self) -> None:
         of_clients = ("mechanism", "clip_quantile", "normaliser", "least_sites", "colluding_sites")
         refuse_unread(self, dict.fromkeys(of_clients, ("unit", ("client",))))
         if self.colluding_sites and self.least_sites is None:

@@ -216,9 +216,11 @@ def shares_accounting(options: PrivacyOptions, *, num_clients: int, rounds: int,
       at_sites: see `SharesAccounting`.
 
     Raises:
-      ValueError: without epsilon and noise_multiplier, and for an epsilon that no noise reaches.
+      ValueError: without least_sites, without epsilon and noise_multiplier, and for an epsilon that no noise reaches.
     """
-    delta = options.delta
+    delta, least_sites = options.delta, options.least_sites
+    if least_sites is None:
+        raise ValueError("noise in shares needs privacy.least_sites")
 
     @functools.cache
     def spent(z: float, count: int) -> float:
@@ -239,7 +241,7 @@ def shares_accounting(options: PrivacyOptions, *, num_clients: int, rounds: int,
         warning=delta_warning(delta, num_clients, "client"),
         of_rounds=functools.partial(spent, z),
         of_participations=of_participations,
-        least_sites=options.least_sites,
+        least_sites=least_sites,
         colluding_sites=options.colluding_sites,
         at_sites=at_sites,
     )

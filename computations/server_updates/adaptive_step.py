@@ -9,6 +9,7 @@ import attrs
 import tensorflow as tf
 
 from computations import federated as tff
+from computations.federated.values import Structure
 from computations.local_model import LocalModel, zeros
 from computations.server_updates.gradient_step import gradient_step, optimizer_finalizer
 from computations.server_updates.options import ServerOptimizerOptions
@@ -38,7 +39,7 @@ class AdaptiveServer(tff.learning.optimizers.Optimizer):
     tau: float
     bias_correction: bool = False
 
-    def initialize(self, specs):
+    def initialize(self, specs: Structure) -> collections.OrderedDict[str, Structure]:
         """Return <step=int32, first=W, second=W>, where the moments have the form of the weights."""
         start = 0.0 if self.bias_correction else self.tau**2
         return collections.OrderedDict(
@@ -48,7 +49,9 @@ class AdaptiveServer(tff.learning.optimizers.Optimizer):
         )
 
     @tf.autograph.experimental.do_not_convert
-    def next(self, state, weights, gradients):
+    def next(
+        self, state: Structure, weights: Structure, gradients: Structure
+    ) -> tuple[collections.OrderedDict[str, Structure], Structure]:
         step = state["step"] + 1
         first = tf.nest.map_structure(lambda m, g: self.beta_1 * m + (1.0 - self.beta_1) * g, state["first"], gradients)
         second = tf.nest.map_structure(self._second, state["second"], gradients)
@@ -64,7 +67,7 @@ class AdaptiveServer(tff.learning.optimizers.Optimizer):
         )
         return collections.OrderedDict(step=step, first=first, second=second), new_weights
 
-    def _second(self, v, g):
+    def _second(self, v: tf.Tensor, g: tf.Tensor) -> tf.Tensor:
         square = tf.square(g)
         if self.rule == "adagrad":
             return v + square

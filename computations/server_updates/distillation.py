@@ -11,6 +11,7 @@ from computations import federated as tff
 from computations.client_work.client_training import LocalTraining, train_client
 from computations.client_work.objectives import Distillation
 from computations.client_work.optimizers import ClientOptimizer
+from computations.federated.values import Structure, Value, Weights
 from computations.local_model import LocalModel
 
 SMALLEST = float(np.finfo(np.float32).tiny)
@@ -50,7 +51,7 @@ def distillation(
     update_type = tff.types.to_type(collections.OrderedDict(update=teacher_type, server=server_type))
 
     @tff.tensorflow.computation(model.weights_type, update_type, np.int32)
-    def distil(weights, update, round_num):
+    def distil(weights: Weights, update: Structure, round_num: tf.Tensor) -> tuple[Weights, Structure]:
         teacher, server = update["update"], update["server"]
         logits = teacher["logits"]
         if logarithms:
@@ -82,7 +83,7 @@ def distillation(
         tff.FederatedType(model.weights_type, tff.SERVER),
         tff.FederatedType(update_type, tff.SERVER),
     )
-    def next_fn(state, weights, update):
+    def next_fn(state: Value, weights: Value, update: Value) -> tff.templates.MeasuredProcessOutput:
         output = tff.federated_map(distil, (weights, update, state))
         return tff.templates.MeasuredProcessOutput(
             state=tff.federated_map(next_count, state), result=output[0], measurements=output[1]

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from computations import federated as tff
+from computations.federated.values import Structure, Value, Weights
 from computations.local_model import LocalModel, zeros
 
 
@@ -27,13 +28,13 @@ def dynamic_step(model: LocalModel, *, alpha: float, num_clients: int) -> tff.le
     state_type = tff.types.to_type(list(trainable.children()))
 
     @tff.tensorflow.computation
-    def zero():
+    def zero() -> list[tf.Tensor]:
         return [zeros(t.shape, t.dtype) for t in state_type]
 
     update_type = tff.types.to_type(collections.OrderedDict(update=trainable, weight=np.float32))
 
     @tff.tensorflow.computation(state_type, model.weights_type, update_type)
-    def step(state, weights, update):
+    def step(state: Structure, weights: Weights, update: Structure) -> tuple[list[tf.Tensor], Weights]:
         count = update["weight"]
         state = [h + alpha * count / num_clients * u for h, u in zip(state, update["update"], strict=True)]
         moved = [
@@ -46,7 +47,7 @@ def dynamic_step(model: LocalModel, *, alpha: float, num_clients: int) -> tff.le
     parameters = step.type_signature.parameter
 
     @tff.federated_computation(*(tff.FederatedType(t, tff.SERVER) for t in parameters))
-    def next_fn(state, weights, update):
+    def next_fn(state: Value, weights: Value, update: Value) -> tff.templates.MeasuredProcessOutput:
         output = tff.federated_map(step, (state, weights, update))
         return tff.templates.MeasuredProcessOutput(output[0], output[1], tff.federated_value((), tff.SERVER))
 

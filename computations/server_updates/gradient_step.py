@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from computations import federated as tff
+from computations.federated.values import Value, Weights
 from computations.local_model import LocalModel
 
 
@@ -48,9 +49,11 @@ def optimizer_finalizer(
     return tff.learning.templates.build_apply_optimizer_finalizer(optimizer, weights_type, reject)
 
 
-def _with_noise(step, weights_type, scale: float, seed: int) -> tff.learning.templates.FinalizerProcess:
+def _with_noise(
+    step: tff.learning.templates.FinalizerProcess, weights_type: tff.Type, scale: float, seed: int
+) -> tff.learning.templates.FinalizerProcess:
     @tff.tensorflow.computation(weights_type, np.int32)
-    def add_noise(weights, round_num):
+    def add_noise(weights: Weights, round_num: tf.Tensor) -> Weights:
         noisy = [
             w + scale * tf.random.stateless_normal(tf.shape(w), seed=[seed + 7919 * i, round_num], dtype=w.dtype)
             for i, w in enumerate(weights.trainable)
@@ -61,7 +64,7 @@ def _with_noise(step, weights_type, scale: float, seed: int) -> tff.learning.tem
     zero = tff.tensorflow.computation(lambda: tf.constant(0, tf.int32))
 
     @tff.federated_computation
-    def initialize():
+    def initialize() -> Value:
         return tff.federated_zip(
             collections.OrderedDict(step=step.initialize(), round=tff.federated_eval(zero, tff.SERVER))
         )
@@ -69,7 +72,7 @@ def _with_noise(step, weights_type, scale: float, seed: int) -> tff.learning.tem
     parameters = step.next.type_signature.parameter
 
     @tff.federated_computation(initialize.type_signature.result, parameters[1], parameters[2])
-    def next_fn(state, weights, update):
+    def next_fn(state: Value, weights: Value, update: Value) -> tff.templates.MeasuredProcessOutput:
         output = step.next(state["step"], weights, update)
         return tff.templates.MeasuredProcessOutput(
             state=tff.federated_zip(

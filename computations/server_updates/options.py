@@ -38,5 +38,5 @@ class ServerOptimizerOptions:
     tau: float | None = field(default=None, validator=optional(POSITIVE))
     bias_correction: bool = False
 
-    def __attrs_post_init__(self):
+    def __attrs_post_init__(self) -> None:
         refuse_unread(self, _NEEDS)

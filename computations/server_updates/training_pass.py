@@ -11,6 +11,7 @@ from computations import federated as tff
 from computations.client_work.client_training import LocalTraining, train_client
 from computations.client_work.objectives import CrossEntropy
 from computations.client_work.optimizers import ClientOptimizer
+from computations.federated.values import Structure, Value, Weights
 from computations.local_model import LocalModel
 
 
@@ -38,7 +39,7 @@ def training_pass(
     update_type = tff.types.to_type(collections.OrderedDict(update=taken, server=server_type))
 
     @tff.tensorflow.computation(model.weights_type, update_type, np.int32)
-    def train(weights, update, round_num):
+    def train(weights: Weights, update: Structure, round_num: tf.Tensor) -> tuple[Weights, Structure]:
         server = collections.OrderedDict(round=round_num)
         arguments = collections.OrderedDict(weights=weights, server=server, client=update["server"])
         trained = train_client(model, CrossEntropy(), optimizer, training, arguments)
@@ -56,7 +57,7 @@ def training_pass(
     zero = tff.tensorflow.computation(lambda: tf.constant(0, tf.int32))
 
     @tff.federated_computation
-    def initialize():
+    def initialize() -> Value:
         return tff.federated_zip(
             collections.OrderedDict(step=step.initialize(), round=tff.federated_eval(zero, tff.SERVER))
         )
@@ -66,7 +67,7 @@ def training_pass(
         tff.FederatedType(model.weights_type, tff.SERVER),
         tff.FederatedType(update_type, tff.SERVER),
     )
-    def next_fn(state, weights, update):
+    def next_fn(state: Value, weights: Value, update: Value) -> tff.templates.MeasuredProcessOutput:
         stepped = step.next(state["step"], weights, tff.federated_map(plain, update))
         output = tff.federated_map(train, (stepped.result, update, state["round"]))
         new_state = collections.OrderedDict(step=stepped.state, round=tff.federated_map(next_count, state["round"]))

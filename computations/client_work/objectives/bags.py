@@ -6,6 +6,8 @@ them in a step of training, dropout included, one pass for choosing or attending
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
 
 from computations.bags import first_best, label_probabilities, segment_softmax, weighted
@@ -20,7 +22,7 @@ class BagObjective(Objective):
 
     of_bags = True
 
-    def loss(self, client: Client, prepared, batch: Batch) -> tf.Tensor:
+    def loss(self, client: Client, prepared: Any, batch: Batch) -> tf.Tensor:
         num_bags = tf.reduce_max(batch.bags) + 1
         logits = tf.cast(batch.outputs["logits"], tf.float32)
         labels = tf.math.unsorted_segment_max(batch.labels, batch.bags, num_bags)  # one label in all of a bag's rows
@@ -48,7 +50,7 @@ class AtLeastOne(BagObjective):
     On a tie, the first.
     """
 
-    def shares(self, logits, labels, bags, num_bags):
+    def shares(self, logits: tf.Tensor, labels: tf.Tensor, bags: tf.Tensor, num_bags: tf.Tensor) -> tf.Tensor:
         _, best = first_best(label_probabilities(logits, labels), bags, num_bags)
         return tf.cast(tf.equal(tf.gather(best, bags), tf.range(tf.size(bags))), tf.float32)
 
@@ -56,7 +58,7 @@ class AtLeastOne(BagObjective):
 class BagAverage(BagObjective):
     """AVE (Lin et al. 2016, Section 3.2): a bag is the mean of its sentences' features."""
 
-    def shares(self, logits, labels, bags, num_bags):
+    def shares(self, logits: tf.Tensor, labels: tf.Tensor, bags: tf.Tensor, num_bags: tf.Tensor) -> tf.Tensor:
         return segment_softmax(tf.zeros_like(logits[:, 0]), bags, num_bags)
 
 
@@ -66,7 +68,7 @@ class SelectiveAttention(BagObjective):
     r is the classifier's vector of the labelled relation. Their diagonal matrix A is the identity.
     """
 
-    def shares(self, logits, labels, bags, num_bags):
+    def shares(self, logits: tf.Tensor, labels: tf.Tensor, bags: tf.Tensor, num_bags: tf.Tensor) -> tf.Tensor:
         return segment_softmax(tf.gather(logits, labels, batch_dims=1), bags, num_bags)
 
 
@@ -76,5 +78,5 @@ class RelationAwareAttention(BagObjective):
     b^k = sum_i softmax_i(x_i . r_k) x_i; the softmax over k of r_k . b^k + d_k gives the bag's probabilities.
     """
 
-    def shares(self, logits, labels, bags, num_bags):
+    def shares(self, logits: tf.Tensor, labels: tf.Tensor, bags: tf.Tensor, num_bags: tf.Tensor) -> tf.Tensor:
         return segment_softmax(logits, bags, num_bags)

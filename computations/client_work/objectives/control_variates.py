@@ -3,7 +3,8 @@ Learning", ICML, Algorithm 1)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -28,7 +29,7 @@ class ControlVariates(Objective):
         "bound and both vectors need one noisy sum"
     )
 
-    def __init__(self, num_clients: int):
+    def __init__(self, num_clients: int | None):
         """Create the objective.
 
         `num_clients` is N, the number of all clients, sampled or not. Raises ValueError without it.
@@ -45,23 +46,23 @@ class ControlVariates(Objective):
         """c_i: a list of float32 tensors like the trainable weights."""
         return tff.types.to_type(list(local_model.weights_type.trainable.children()))
 
-    def initial_client_state(self, local_model: LocalModel, examples):
+    def initial_client_state(self, local_model: LocalModel, examples: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         return [np.zeros(t.shape, t.dtype) for t in local_model.weights_type.trainable.children()]
 
-    def adjust_gradients(self, client: Client, prepared, gradients: Sequence) -> list[tf.Tensor]:
+    def adjust_gradients(self, client: Client, prepared: Any, gradients: Sequence) -> list[tf.Tensor]:
         """g - c_i + c (line 10)."""
         return [
             tf.convert_to_tensor(g) + (c - c_i)
             for g, c, c_i in zip(gradients, client.shared, client.client_state, strict=True)
         ]
 
-    def upload(self, client: Client, prepared, steps):
+    def upload(self, client: Client, prepared: Any, steps: tf.Tensor) -> list[tf.Tensor]:
         return [
             new - old
             for new, old in zip(self.next_client_state(client, prepared, steps), client.client_state, strict=True)
         ]
 
-    def next_client_state(self, client: Client, prepared, steps):
+    def next_client_state(self, client: Client, prepared: Any, steps: tf.Tensor) -> list[tf.Tensor]:
         travelled = tf.cast(steps, tf.float32) * client.rate
         return [
             c_i - c + tf.math.divide_no_nan(x - y, travelled)

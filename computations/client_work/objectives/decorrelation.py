@@ -3,7 +3,7 @@ Learning", ICLR, Section 4)."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
 import tensorflow as tf
@@ -33,7 +33,7 @@ class Decorrelation(Objective):
 
     EPSILON = 1e-8
 
-    def loss(self, client: Client, prepared, batch: Batch) -> tf.Tensor:
+    def loss(self, client: Client, prepared: Any, batch: Batch) -> tf.Tensor:
         z = tf.cast(batch.outputs["features"], tf.float32)
         rows, width = tf.cast(tf.shape(z)[0], tf.float32), z.shape[-1]
         centred = z - tf.reduce_mean(z, axis=0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 import tensorflow as tf
 
@@ -21,7 +23,7 @@ class Distillation(Objective):
     weight: float = attrs.field(default=1.0, validator=NOT_NEGATIVE)
     temper_student: bool = False
 
-    def loss(self, client: Client, prepared, batch: Batch) -> tf.Tensor:
+    def loss(self, client: Client, prepared: Any, batch: Batch) -> tf.Tensor:
         teacher = tf.nn.log_softmax(tf.gather(client.shared, output_rows(client, batch.rows)) / self.temperature)
         logits = tf.cast(batch.outputs["logits"], tf.float32)
         student = tf.nn.log_softmax(logits / self.temperature if self.temper_student else logits)

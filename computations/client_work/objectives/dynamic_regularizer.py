@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import attrs
 import numpy as np
@@ -29,17 +30,17 @@ class DynamicRegularizer(Objective):
         """g_k: a list of float32 tensors like the trainable weights."""
         return tff.types.to_type(list(local_model.weights_type.trainable.children()))
 
-    def initial_client_state(self, local_model: LocalModel, examples):
+    def initial_client_state(self, local_model: LocalModel, examples: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         return [np.zeros(t.shape, t.dtype) for t in local_model.weights_type.trainable.children()]
 
-    def adjust_gradients(self, client: Client, prepared, gradients: Sequence) -> list[tf.Tensor]:
+    def adjust_gradients(self, client: Client, prepared: Any, gradients: Sequence) -> list[tf.Tensor]:
         variables = client.model.trainable_variables
         return [
             tf.convert_to_tensor(g) - state + self.alpha * (w - start)
             for g, state, w, start in zip(gradients, client.client_state, variables, client.global_weights, strict=True)
         ]
 
-    def next_client_state(self, client: Client, prepared, steps):
+    def next_client_state(self, client: Client, prepared: Any, steps: tf.Tensor) -> list[tf.Tensor]:
         return [
             state - self.alpha * (w - start)
             for state, w, start in zip(

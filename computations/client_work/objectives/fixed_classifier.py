@@ -3,11 +3,15 @@ Inspired Federated Learning with Synthetic and Fixed Classifier", ICCV, Section 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import tensorflow as tf
 
 from computations.client_work.objectives.base import Batch, Client, Objective, row_mean
 from computations.client_work.objectives.class_counts import COUNTS, LEFT_OUT
 from computations.errors import CompositionError
+from computations.federated.values import Weights
 from computations.local_model import LocalModel, zero_initialisers
 
 
@@ -40,7 +44,7 @@ class SimplexClassifier(Objective):
         """Return the indices of the fixed weights among the trainable ones (the kernel, and a bias if there is one)."""
         return (self.kernel,) if self.bias is None else (self.kernel, self.bias)
 
-    def start(self, weights):
+    def start(self, weights: Weights) -> Weights:
         """Return ModelWeights of tensors with the kernel replaced by its simplex (`simplex`) and a bias of zero."""
         trainable = list(weights.trainable)
         trainable[self.kernel] = simplex(trainable[self.kernel])
@@ -61,7 +65,7 @@ class SimplexClassifier(Objective):
         logits = self.scale * tf.matmul(h, kernel) + prepared
         return row_mean(client, client.local_model.losses(batch.labels, {**batch.outputs, "logits": logits}))
 
-    def adjust_gradients(self, client: Client, prepared, gradients):
+    def adjust_gradients(self, client: Client, prepared: Any, gradients: Sequence[Any]) -> list[tf.Tensor]:
         """Set the gradient of the classifier to zero, including the noise of private examples."""
         return [tf.zeros_like(g) if index in self.indices else g for index, g in enumerate(gradients)]
 

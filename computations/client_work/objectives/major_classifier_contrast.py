@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import collections
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
@@ -60,10 +61,12 @@ class MajorClassifierContrast(Objective):
         similarity = tff.TensorType(np.float32, [local_model.num_classes])
         return tff.types.to_type(collections.OrderedDict(similarity=similarity))
 
-    def initial_client_state(self, local_model: LocalModel, examples):
+    def initial_client_state(
+        self, local_model: LocalModel, examples: Mapping[str, np.ndarray]
+    ) -> collections.OrderedDict[str, np.ndarray]:
         return collections.OrderedDict(similarity=np.zeros([local_model.num_classes], np.float32))
 
-    def loss(self, client: Client, prepared, batch: Batch) -> tf.Tensor:
+    def loss(self, client: Client, prepared: Any, batch: Batch) -> tf.Tensor:
         h = tf.cast(batch.outputs["features"], tf.float32)
         if h.shape[-1] != client.shared.shape[-1]:
             raise ValueError(
@@ -75,7 +78,7 @@ class MajorClassifierContrast(Objective):
         )
         return super().loss(client, prepared, batch) + self.mu * row_mean(client, contrast)
 
-    def upload(self, client: Client, prepared, steps):
+    def upload(self, client: Client, prepared: Any, steps: tf.Tensor) -> collections.OrderedDict[str, tf.Tensor]:
         """Return <vectors=float32[C,d], scores=float32[C], counts=float32> (see MajorClassifierVectorsFactory)."""
         vectors = self._vectors(client)
         if self.vectors == "random":
@@ -88,7 +91,9 @@ class MajorClassifierContrast(Objective):
         # One, because what a client that does not count uploads is made zero: a zero similarity could win.
         return collections.OrderedDict(vectors=vectors, scores=scores, counts=tf.constant(1.0))
 
-    def next_client_state(self, client: Client, prepared, steps):
+    def next_client_state(
+        self, client: Client, prepared: Any, steps: tf.Tensor
+    ) -> collections.OrderedDict[str, tf.Tensor]:
         return collections.OrderedDict(similarity=average_similarity(self._vectors(client)))
 
     def _vectors(self, client: Client) -> tf.Tensor:

@@ -4,6 +4,8 @@ Learning", CVPR, Eqs. 3-4) and FedLCC."""
 from __future__ import annotations
 
 import collections
+from collections.abc import Mapping
+from typing import Any
 
 import attrs
 import numpy as np
@@ -12,6 +14,7 @@ import tensorflow as tf
 from computations import federated as tff
 from computations.client_work.objectives.base import Batch, Client, Objective, mean, output_rows
 from computations.errors import CompositionError
+from computations.federated.values import Structure
 from computations.inference import BATCH, forward
 from computations.local_model import LocalModel
 from computations.ranges import NOT_NEGATIVE, POSITIVE
@@ -52,18 +55,20 @@ class ModelContrast(Objective):
         representations = tff.TensorType(np.float32, [None, self._width(local_model)])
         return tff.types.to_type(collections.OrderedDict(representations=representations, trained=np.bool_))
 
-    def initial_client_state(self, local_model: LocalModel, examples):
+    def initial_client_state(
+        self, local_model: LocalModel, examples: Mapping[str, np.ndarray]
+    ) -> collections.OrderedDict[str, Structure]:
         representations = np.zeros([local_model.num_rows(examples), self._width(local_model)], np.float32)
         return collections.OrderedDict(representations=representations, trained=np.bool_(False))
 
-    def prepare(self, client: Client):
+    def prepare(self, client: Client) -> collections.OrderedDict[str, tf.Tensor]:
         """Return the directions of z_glob and z_prev, float32 [n, d] each, for the n rows of the client's examples."""
         return collections.OrderedDict(
             globally=direction(representations(client, self.output)),
             previously=direction(client.client_state["representations"]),
         )
 
-    def loss(self, client: Client, prepared, batch: Batch) -> tf.Tensor:
+    def loss(self, client: Client, prepared: Any, batch: Batch) -> tf.Tensor:
         z, rows = direction(tf.cast(batch.outputs[self.output], tf.float32)), output_rows(client, batch.rows)
         similar = tf.reduce_sum(z * tf.gather(prepared["globally"], rows), axis=-1) / self.tau
         dissimilar = tf.reduce_sum(z * tf.gather(prepared["previously"], rows), axis=-1) / self.tau
@@ -71,15 +76,17 @@ class ModelContrast(Objective):
         plain = super().loss(client, prepared, batch)
         return plain + self.weight * tf.where(client.client_state["trained"], contrast, 0.0)
 
-    def remembered(self, client: Client):
+    def remembered(self, client: Client) -> tf.Tensor:
         return client.client_state["representations"]
 
-    def remember(self, client: Client, remembered, batch: Batch):
+    def remember(self, client: Client, remembered: Any, batch: Batch) -> tf.Tensor:
         rows = output_rows(client, batch.rows)[:, tf.newaxis]
         z = tf.stop_gradient(tf.cast(batch.outputs[self.output], tf.float32))
         return tf.tensor_scatter_nd_update(remembered, rows, z)
 
-    def next_client_state(self, client: Client, prepared, steps, remembered=()):
+    def next_client_state(
+        self, client: Client, prepared: Any, steps: tf.Tensor, remembered: Any = ()
+    ) -> collections.OrderedDict[str, tf.Tensor]:
         current = remembered if self.remembers else representations(client, self.output)
         return collections.OrderedDict(representations=current, trained=tf.constant(True))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import attrs
 import tensorflow as tf
@@ -32,5 +33,5 @@ class Proximal(CrossEntropy):
 
     mu: float = attrs.field(validator=NOT_NEGATIVE)
 
-    def adjust_gradients(self, client: Client, prepared, gradients):
+    def adjust_gradients(self, client: Client, prepared: Any, gradients: Sequence[Any]) -> list[tf.Tensor]:
         return add_proximal_gradients(gradients, client.model.trainable_variables, client.global_weights, self.mu)

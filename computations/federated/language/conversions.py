@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import attrs
 import federated_language as fl
@@ -11,8 +12,10 @@ import tensorflow as tf
 import tree
 from federated_language.common_libs import py_typecheck, structure
 
+from computations.federated.values import Structure
 
-def elements_of(value) -> tuple[list[tuple[str | None, object]], type | None] | None:
+
+def elements_of(value: Any) -> tuple[list[tuple[str | None, object]], type | None] | None:
     """Return the named members of a Python structure and its container (None for `structure.Struct`).
 
     None for other values.
@@ -40,7 +43,7 @@ def tensor_type(dtype: tf.DType, shape: tf.TensorShape) -> fl.TensorType:
     return fl.TensorType(number, None if shape.rank is None else shape.as_list())
 
 
-def tensorflow_to_type(spec) -> fl.Type | None:
+def tensorflow_to_type(spec: Any) -> fl.Type | None:
     """Return the type that a spec describes.
 
     TensorFlow's specs and dtypes may stand for types.
@@ -61,14 +64,14 @@ def tensorflow_to_type(spec) -> fl.Type | None:
     return fl.to_type(spec)
 
 
-def _holds_tensorflow(spec) -> bool:
+def _holds_tensorflow(spec: Any) -> bool:
     elements = elements_of(spec)
     if elements is None:
         return isinstance(spec, tf.DType | tf.TensorSpec | tf.data.DatasetSpec)
     return any(_holds_tensorflow(member) for _, member in elements[0])
 
 
-def infer_type(value) -> fl.Type | None:
+def infer_type(value: Any) -> fl.Type | None:
     """Return the type of a value of Python, NumPy, TensorFlow or the language."""
     if isinstance(value, fl.TypedObject):
         return value.type_signature
@@ -84,7 +87,7 @@ def infer_type(value) -> fl.Type | None:
     return struct_type([(name, infer_type(member)) for name, member in elements[0]], elements[1])
 
 
-def structure_from_tensor_type_tree(function: Callable[[fl.TensorType], object], type_spec: fl.Type):
+def structure_from_tensor_type_tree(function: Callable[[fl.TensorType], object], type_spec: fl.Type) -> Any:
     """Return the Python structure of a type with `function` applied to each tensor type."""
     if not isinstance(type_spec, fl.StructType):
         return function(type_spec)
@@ -92,12 +95,12 @@ def structure_from_tensor_type_tree(function: Callable[[fl.TensorType], object],
     return fl.framework.type_to_py_container(structure.Struct(members), type_spec)
 
 
-def type_to_tf_structure(type_spec: fl.Type):
+def type_to_tf_structure(type_spec: fl.Type) -> Any:
     """Return TensorFlow's specs of the values of a type."""
     return structure_from_tensor_type_tree(_spec, type_spec)
 
 
-def _spec(type_spec: fl.TensorType | fl.SequenceType):
+def _spec(type_spec: fl.TensorType | fl.SequenceType) -> tf.TensorSpec | tf.data.DatasetSpec:
     if isinstance(type_spec, fl.SequenceType):
         return tf.data.DatasetSpec(type_to_tf_structure(type_spec.element))
     return tf.TensorSpec(type_spec.shape, tf.as_dtype(type_spec.dtype.type))
@@ -107,8 +110,8 @@ def sequence_from_elements(elements: list, element_type: fl.Type) -> tf.data.Dat
     """Return a `tf.data.Dataset` of a list of elements."""
     specs = type_to_tf_structure(element_type)
 
-    def data_set(element) -> tf.data.Dataset:
-        def tensor(spec, leaf):
+    def data_set(element: Structure) -> tf.data.Dataset:
+        def tensor(spec: tf.TensorSpec, leaf: Any) -> tf.Tensor:
             return tf.convert_to_tensor(leaf, spec.dtype)
 
         return tf.data.Dataset.from_tensors(tree.map_structure_up_to(specs, tensor, specs, element, check_types=False))
@@ -125,7 +128,7 @@ def sequence_from_elements(elements: list, element_type: fl.Type) -> tf.data.Dat
     return result
 
 
-def infer_cardinalities(value, type_spec: fl.Type) -> dict:
+def infer_cardinalities(value: Any, type_spec: fl.Type) -> dict:
     """Return the number of participants by placement, from the lists in an argument.
 
     Raises:
@@ -148,7 +151,7 @@ def infer_cardinalities(value, type_spec: fl.Type) -> dict:
     return numbers
 
 
-def tensor_names(binding) -> list[str]:
+def tensor_names(binding: Any) -> list[str]:
     """Return the names of the tensors in a binding, depth first."""
     kind = binding.WhichOneof("binding")
     if kind == "tensor":

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import federated_language as fl
 import numpy as np
 import tensorflow as tf
+from federated_language import framework as fw
 from federated_language.common_libs import structure
 from federated_language.proto import computation_pb2 as pb
 from tensorflow.python.grappler import tf_optimizer
 
 from computations.federated.language.conversions import tensor_names
 from computations.federated.language.tensorflow import computation
-
-fw = fl.framework
+from computations.federated.values import Structure
 
 
 def proto_of(block: fw.ComputationBuildingBlock | fl.Computation) -> pb.Computation:
@@ -48,24 +50,25 @@ class _Function:
     """A function that is not applied yet, with the values of the names around it."""
 
     block: fw.Lambda
-    names: dict
+    names: dict[str, Flat]
 
 
 @dataclass(frozen=True)
 class _Structure:
     """A structure of values."""
 
-    members: list[tuple[str | None, object]]
+    members: list[tuple[str | None, Flat]]
     container: type | None
 
 
+Flat: TypeAlias = fw.ComputationBuildingBlock | _Function | _Structure
+"""A value: a building block without calls, a function that is not applied yet, or a structure of values."""
+
+
 class _Flattening:
-    """The flattening of one computation.
+    """The flattening of one computation."""
 
-    A value is a building block without calls, a `_Function` or a `_Structure`.
-    """
-
-    def __init__(self):
+    def __init__(self) -> None:
         self._numbers = itertools.count()
         self._calls: list[tuple[str, fw.Call]] = []  # of the function that is flattened
 
@@ -74,7 +77,8 @@ class _Flattening:
         outer, self._calls = self._calls, []
         result = self._block(self._value(block, names))
         calls, self._calls = self._calls, outer
-        needed, used = _names_in(result), []
+        needed = _names_in(result)
+        used: list[tuple[str, fw.Call]] = []
         for name, call in reversed(calls):
             if name in needed:
                 used.insert(0, (name, call))
@@ -90,7 +94,7 @@ class _Flattening:
         names = {**function.names, block.parameter_name: parameter}
         return fw.Lambda(parameter.name, block.parameter_type, self.body(block.result, names))
 
-    def _value(self, block: fw.ComputationBuildingBlock, names: dict):
+    def _value(self, block: fw.ComputationBuildingBlock, names: dict) -> Flat:
         if isinstance(block, fw.Reference):
             return names[block.name]
         if isinstance(block, fw.Lambda):
@@ -111,7 +115,7 @@ class _Flattening:
             return self._call(self._value(block.function, names), argument)
         return block
 
-    def _call(self, function, argument):
+    def _call(self, function: Flat, argument: Flat | None) -> Flat:
         if isinstance(function, _Function):
             name = function.block.parameter_name
             names = function.names if name is None else {**function.names, name: argument}
@@ -126,7 +130,12 @@ class _Flattening:
         self._calls.append((name, call))
         return fw.Reference(name, call.type_signature)
 
-    def _fold(self, value: fw.ComputationBuildingBlock, first, operation) -> fw.Reference:
+    def _fold(
+        self,
+        value: fw.ComputationBuildingBlock,
+        first: Callable[[np.dtype], Any],
+        operation: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
+    ) -> fw.Reference:
         """Return a `federated_aggregate` that folds clients' values by an operation on their tensors."""
         member = fl.Type.from_proto(value.type_signature.member.to_proto())  # without Python's containers
         zero = self._named(fw.Call(_constants(member, first).to_compiled_building_block()))
@@ -134,7 +143,7 @@ class _Flattening:
         report = self.function(_Function(fw.create_identity(member), {}))
         return self._named(fw.create_federated_aggregate(value, zero, fold, fold, report))
 
-    def _block(self, value) -> fw.ComputationBuildingBlock:
+    def _block(self, value: Flat) -> fw.ComputationBuildingBlock:
         if isinstance(value, _Function):
             return self.function(value)
         if isinstance(value, _Structure):
@@ -144,9 +153,9 @@ class _Flattening:
 
 def _names_in(block: fw.ComputationBuildingBlock) -> set[str]:
     """Return the names that a block refers to."""
-    names = set()
+    names: set[str] = set()
 
-    def note(part: fw.ComputationBuildingBlock):
+    def note(part: fw.ComputationBuildingBlock) -> tuple[fw.ComputationBuildingBlock, bool]:
         if isinstance(part, fw.Reference):
             names.add(part.name)
         return part, False
@@ -155,15 +164,15 @@ def _names_in(block: fw.ComputationBuildingBlock) -> set[str]:
     return names
 
 
-def _pack(type_spec: fl.Type, tensors: list):
+def _pack(type_spec: fl.Type, tensors: list) -> Structure:
     return structure.pack_sequence_as(type_spec, tensors) if isinstance(type_spec, fl.StructType) else tensors[0]
 
 
 @functools.lru_cache(maxsize=256)
-def _constants(type_spec: fl.Type, number) -> fl.Computation:
+def _constants(type_spec: fl.Type, number: Callable[[np.dtype], Any]) -> fl.Computation:
     """Return the computation of tensors filled with `number(dtype)`."""
 
-    def fill():
+    def fill() -> Structure:
         types = structure.flatten(type_spec) if isinstance(type_spec, fl.StructType) else [type_spec]
         return _pack(type_spec, [tf.fill(t.shape, tf.constant(number(t.dtype), t.dtype)) for t in types])
 
@@ -171,25 +180,25 @@ def _constants(type_spec: fl.Type, number) -> fl.Computation:
 
 
 @functools.lru_cache(maxsize=256)
-def _operation(type_spec: fl.Type, operation) -> fl.Computation:
+def _operation(type_spec: fl.Type, operation: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]) -> fl.Computation:
     """Return the computation of an operation on the tensors of two values."""
 
-    def combine(first, second):
+    def combine(first: Structure, second: Structure) -> Structure:
         pairs = zip(structure.flatten(first), structure.flatten(second), strict=True)
         return _pack(type_spec, [operation(*pair) for pair in pairs])
 
     return computation(combine, type_spec, type_spec)
 
 
-def _zero(dtype: np.dtype):
+def _zero(dtype: np.dtype) -> Any:
     return dtype.type(0)
 
 
-def _lowest(dtype: np.dtype):
+def _lowest(dtype: np.dtype) -> Any:
     return np.iinfo(dtype).min if np.issubdtype(dtype, np.integer) else np.finfo(dtype).min
 
 
-def _highest(dtype: np.dtype):
+def _highest(dtype: np.dtype) -> Any:
     return np.iinfo(dtype).max if np.issubdtype(dtype, np.integer) else np.finfo(dtype).max
 
 
@@ -201,7 +210,7 @@ _FOLDS = {
 """Intrinsics that are a `federated_aggregate`: what it begins with and how it adds a value."""
 
 
-def optimized_leaf(leaf: fw.CompiledComputation, config) -> fw.CompiledComputation:
+def optimized_leaf(leaf: fw.CompiledComputation, config: tf.compat.v1.ConfigProto) -> fw.CompiledComputation:
     """Return a TensorFlow computation optimized by Grappler."""
     proto = pb.Computation()
     proto.CopyFrom(leaf.to_proto())

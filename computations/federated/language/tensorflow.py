@@ -8,10 +8,12 @@ is traced becomes a part of the other's graph.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import federated_language as fl
 import tensorflow as tf
+from federated_language import framework as fw
 from federated_language.common_libs import structure
 from federated_language.proto import computation_pb2 as pb
 from google.protobuf import any_pb2
@@ -24,8 +26,7 @@ from computations.federated.language.conversions import (
     tensorflow_to_type,
     type_to_tf_structure,
 )
-
-fw = fl.framework
+from computations.federated.values import Structure
 
 __all__ = ["computation"]
 
@@ -33,7 +34,7 @@ __all__ = ["computation"]
 class TensorFlowComputation(fw.ConcreteComputation):
     """A computation that keeps its Python function, so that other computations can call it while they are traced."""
 
-    def __init__(self, function, proto: pb.Computation, type_signature: fl.FunctionType):
+    def __init__(self, function: Callable[..., Any], proto: pb.Computation, type_signature: fl.FunctionType):
         super().__init__(computation_proto=proto, context_stack=fw.get_context_stack(), annotated_type=type_signature)
         self.function = function
 
@@ -41,7 +42,7 @@ class TensorFlowComputation(fw.ConcreteComputation):
 class _TracingContext(fw.SyncContext):
     """The meaning of a call of a computation while a TensorFlow computation is traced."""
 
-    def invoke(self, comp: fl.Computation, arg):
+    def invoke(self, comp: fl.Computation, arg: Any) -> Structure:
         if not isinstance(comp, TensorFlowComputation):
             raise TypeError(f"a TensorFlow computation calls only TensorFlow computations, not {comp.type_signature}")
         parameter, result_type = comp.type_signature.parameter, comp.type_signature.result
@@ -53,7 +54,7 @@ class _TracingContext(fw.SyncContext):
         return _tensors(comp.function(_tensors(arg, parameter)), result_type)
 
 
-def _tensors(value, type_spec: fl.Type):
+def _tensors(value: Any, type_spec: fl.Type) -> Structure:
     """Return a value with tensors as its leaves, in the Python containers of its type."""
     if isinstance(type_spec, fl.TensorType):
         return tf.convert_to_tensor(value, tf.as_dtype(type_spec.dtype.type))
@@ -81,7 +82,7 @@ def _placeholders(type_spec: fl.Type) -> tuple[object, pb.TensorFlow.Binding]:
     raise TypeError(f"a TensorFlow computation takes tensors, sequences and structures of them, not {type_spec}")
 
 
-def _read_off(result) -> tuple[fl.Type, pb.TensorFlow.Binding]:
+def _read_off(result: Any) -> tuple[fl.Type, pb.TensorFlow.Binding]:
     """Return the type of a result in the traced graph, and the names of its tensors.
 
     Raises TypeError for what a computation cannot return.
@@ -129,7 +130,7 @@ def _struct_binding(members: Iterator[pb.TensorFlow.Binding]) -> pb.TensorFlow.B
 def _recorded_variables() -> Iterator[list[tf.Variable]]:
     variables: list[tf.Variable] = []
 
-    def create(next_creator, **options):
+    def create(next_creator: Callable[..., tf.Variable], **options: Any) -> tf.Variable:
         variables.append(next_creator(**options))
         return variables[-1]
 
@@ -137,7 +138,9 @@ def _recorded_variables() -> Iterator[list[tf.Variable]]:
         yield variables
 
 
-def _trace(function, parameter_type: fl.Type | None, unpack: bool | None, name: str | None = None, **_):
+def _trace(
+    function: Callable[..., Any], parameter_type: fl.Type | None, unpack: bool | None, name: str | None = None, **_: Any
+) -> TensorFlowComputation:
     """Return the computation of a Python function, in the form that `ComputationWrapper` requires."""
     called = fw.wrap_as_zero_or_one_arg_callable(function, parameter_type, unpack)
     with tf.Graph().as_default() as graph:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import abc
 import collections
 from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -13,6 +14,7 @@ import tensorflow as tf
 from computations.federated import core as tff
 from computations.federated.library.quantile import PrivateQuantileEstimationProcess
 from computations.federated.library.templates import AggregationProcess, EstimationProcess, MeasuredProcessOutput
+from computations.federated.values import Structure, Value
 
 __all__ = [
     *("MeanFactory", "PrivateQuantileEstimationProcess", "SumFactory", "UnweightedAggregationFactory"),
@@ -36,6 +38,9 @@ class WeightedAggregationFactory(abc.ABC):
         """Return the process for values and weights of two types."""
 
 
+Factory: TypeAlias = UnweightedAggregationFactory | WeightedAggregationFactory
+
+
 def _at_clients(type_spec: tff.Type) -> tff.FederatedType:
     return tff.FederatedType(type_spec, tff.CLIENTS)
 
@@ -57,7 +62,7 @@ class SumFactory(UnweightedAggregationFactory):
         initialize = tff.federated_computation(lambda: tff.federated_value((), tff.SERVER))
 
         @tff.federated_computation(initialize.type_signature.result, _at_clients(value_type))
-        def next_fn(state, value):
+        def next_fn(state: Value, value: Value) -> MeasuredProcessOutput:
             return MeasuredProcessOutput(state, tff.federated_sum(value), tff.federated_value((), tff.SERVER))
 
         return AggregationProcess(initialize, next_fn)
@@ -86,22 +91,22 @@ class MeanFactory(WeightedAggregationFactory):
         value_sum, weight_sum = self._value_sum.create(value_type), self._weight_sum.create(weight_type)
 
         @tff.federated_computation
-        def initialize():
+        def initialize() -> Value:
             state = collections.OrderedDict(
                 value_sum_process=value_sum.initialize(), weight_sum_process=weight_sum.initialize()
             )
             return tff.federated_zip(state)
 
         @tff.tensorflow.computation
-        def multiply(value, weight):
+        def multiply(value: Structure, weight: tf.Tensor) -> Structure:
             return tf.nest.map_structure(lambda x: x * tf.cast(weight, x.dtype), value)
 
         @tff.tensorflow.computation
-        def divide(value, weight):
+        def divide(value: Structure, weight: tf.Tensor) -> Structure:
             return tf.nest.map_structure(lambda x: self._divide(x, tf.cast(weight, x.dtype)), value)
 
         @tff.federated_computation(initialize.type_signature.result, _at_clients(value_type), _at_clients(weight_type))
-        def next_fn(state, value, weight):
+        def next_fn(state: Value, value: Value, weight: Value) -> MeasuredProcessOutput:
             weighted = tff.federated_map(multiply, (value, weight))
             values = value_sum.next(state["value_sum_process"], weighted)
             weights = weight_sum.next(state["weight_sum_process"], weight)
@@ -113,20 +118,20 @@ class MeanFactory(WeightedAggregationFactory):
         return AggregationProcess(initialize, next_fn)
 
 
-def clipping_factory(clipping_norm: float | EstimationProcess, inner_agg_factory):
+def clipping_factory(clipping_norm: float | EstimationProcess, inner_agg_factory: Factory) -> Factory:
     """Return the factory with each client's value scaled to an L2 norm of at most `clipping_norm`."""
 
-    def clip(value, bound):
+    def clip(value: Structure, bound: tf.Tensor) -> tuple[Structure, tf.Tensor, tf.Tensor]:
         clipped, norm = _clip_by_global_norm(value, bound)
         return clipped, norm, tf.cast(norm > bound, tf.int32)
 
     return _bounded(clipping_norm, inner_agg_factory, clip, ("clipping", "clipping_norm", "clipped_count"))
 
 
-def zeroing_factory(zeroing_norm: float | EstimationProcess, inner_agg_factory):
+def zeroing_factory(zeroing_norm: float | EstimationProcess, inner_agg_factory: Factory) -> Factory:
     """Return the factory that zeroes a client's value if one of its numbers is larger in size than `zeroing_norm`."""
 
-    def zero(value, bound):
+    def zero(value: Structure, bound: tf.Tensor) -> tuple[Structure, tf.Tensor, tf.Tensor]:
         norms = [tf.cast(tf.norm(part, ord=np.inf), tf.float32) for part in tf.nest.flatten(value)]
         norm = tf.reduce_max(tf.stack(norms))
         too_large = norm > bound
@@ -136,7 +141,7 @@ def zeroing_factory(zeroing_norm: float | EstimationProcess, inner_agg_factory):
     return _bounded(zeroing_norm, inner_agg_factory, zero, ("zeroing", "zeroing_norm", "zeroed_count"))
 
 
-def _clip_by_global_norm(value, bound):
+def _clip_by_global_norm(value: Structure, bound: tf.Tensor) -> tuple[Structure, tf.Tensor]:
     """Return the clipped value and its norm before.
 
     The division is TFF's, so that digits agree.
@@ -144,7 +149,7 @@ def _clip_by_global_norm(value, bound):
     squares = [tf.cast(tf.norm(part, ord=2) ** 2, tf.float32) for part in tf.nest.flatten(value)]
     norm = tf.math.sqrt(tf.reduce_sum(tf.stack(squares)))
 
-    def scaled():
+    def scaled() -> Structure:
         return tf.nest.map_structure(lambda x: x / tf.cast(norm / bound, x.dtype), value)
 
     return tf.cond(norm > bound, scaled, lambda: value), norm
@@ -159,12 +164,14 @@ def _constant(value: float) -> EstimationProcess:
     return EstimationProcess(initialize, next_fn, report)
 
 
-def _bounded(bound: float | EstimationProcess, inner_factory, change: Callable, names: tuple[str, str, str]):
+def _bounded(
+    bound: float | EstimationProcess, inner_factory: Any, change: Callable, names: tuple[str, str, str]
+) -> Factory:
     """Return the factory that changes each client's value if its norm exceeds a bound.
 
     Args:
       bound: a number, or a process that estimates it from the clients' norms.
-      inner_factory: aggregates the changed values.
+      inner_factory: aggregates the changed values; a `Factory`.
       change: (value, bound) -> (changed value, norm, 1 if it was changed else 0).
       names: of the inner aggregator's measurements, of the bound, and of the number of values that were changed.
     """
@@ -172,17 +179,17 @@ def _bounded(bound: float | EstimationProcess, inner_factory, change: Callable, 
     counting = SumFactory().create(tff.types.to_type(np.int32))
     inner_name, bound_name, count_name = names
 
-    def create(inner, *types: tff.Type) -> AggregationProcess:
+    def create(inner: AggregationProcess, *types: tff.Type) -> AggregationProcess:
         _check_floats(types[0])
         changed = tff.tensorflow.computation(change, types[0], np.float32)
 
         @tff.federated_computation
-        def initialize():
+        def initialize() -> Value:
             state = {bound_name: estimation.initialize(), "inner_agg": inner.initialize()}
             state[f"{count_name}_agg"] = counting.initialize()
             return tff.federated_zip(collections.OrderedDict(state))
 
-        def advance(state, value, *weight):
+        def advance(state: Value, value: Value, *weight: Value) -> MeasuredProcessOutput:
             bound_state, inner_state, count_state = state
             reported = estimation.report(bound_state)
             result, norm, was_changed = tff.federated_map(changed, (value, tff.federated_broadcast(reported)))
@@ -196,10 +203,10 @@ def _bounded(bound: float | EstimationProcess, inner_factory, change: Callable, 
                 tff.federated_zip(collections.OrderedDict(measured)),
             )
 
-        def weighted(state, value, weight):
+        def weighted(state: Value, value: Value, weight: Value) -> MeasuredProcessOutput:
             return advance(state, value, weight)
 
-        def unweighted(state, value):
+        def unweighted(state: Value, value: Value) -> MeasuredProcessOutput:
             return advance(state, value)
 
         next_fn = tff.federated_computation(

@@ -18,6 +18,7 @@ from computations.federated.library.templates import (
     TemplateError,
     check_placements,
 )
+from computations.federated.values import Structure, Value
 
 
 class ModelWeights(typing.NamedTuple):
@@ -27,11 +28,11 @@ class ModelWeights(typing.NamedTuple):
     non_trainable: typing.Any
 
     @classmethod
-    def from_model(cls, model) -> ModelWeights:
+    def from_model(cls, model: tf.keras.Model) -> ModelWeights:
         """Return the variables of a Keras model."""
         return cls(model.trainable_variables, model.non_trainable_variables)
 
-    def assign_weights_to(self, model) -> None:
+    def assign_weights_to(self, model: tf.keras.Model) -> None:
         """Set the variables of a Keras model."""
         variables = [*model.trainable_weights, *model.non_trainable_weights]
         for variable, value in zip(variables, [*self.trainable, *self.non_trainable], strict=True):
@@ -62,13 +63,13 @@ def build_broadcast_process(value_type: tff.Type) -> DistributionProcess:
     initialize = tff.federated_computation(lambda: tff.federated_value((), tff.SERVER))
 
     @tff.federated_computation(initialize.type_signature.result, tff.FederatedType(value_type, tff.SERVER))
-    def next_fn(state, value):
+    def next_fn(state: Value, value: Value) -> MeasuredProcessOutput:
         return MeasuredProcessOutput(state, tff.federated_broadcast(value), tff.federated_value((), tff.SERVER))
 
     return DistributionProcess(initialize, next_fn)
 
 
-def reject_non_finite_update(state, update) -> tuple[tf.Tensor, collections.OrderedDict]:
+def reject_non_finite_update(state: Structure, update: Structure) -> tuple[tf.Tensor, collections.OrderedDict]:
     """Return whether a number of the update is not finite, and the same as a measurement of 0 or 1."""
     finite = [tf.reduce_all(tf.math.is_finite(part)) for part in tf.nest.flatten(update)]
     rejected = tf.logical_not(tf.reduce_all(finite)) if finite else tf.constant(False)
@@ -93,7 +94,9 @@ def build_apply_optimizer_finalizer(
 
     @tff.tensorflow.computation(state_type, trainable_type, trainable_type)
     @tf.function
-    def step(optimizer_state, weights, update):
+    def step(
+        optimizer_state: Structure, weights: Structure, update: Structure
+    ) -> tuple[Structure, Structure, Structure]:
         new_state, new_weights = optimizer.next(optimizer_state, weights, update)
         rejected, measurements = should_reject_update(new_state, update)
         if rejected:
@@ -107,7 +110,7 @@ def build_apply_optimizer_finalizer(
         tff.FederatedType(model_weights_type, tff.SERVER),
         tff.FederatedType(trainable_type, tff.SERVER),
     )
-    def next_fn(state, weights, update):
+    def next_fn(state: Value, weights: Value, update: Value) -> MeasuredProcessOutput:
         new_state, trainable, measurements = tff.federated_map(step, (state, weights.trainable, update))
         new_weights = tff.federated_zip(ModelWeights(trainable, weights.non_trainable))
         return MeasuredProcessOutput(new_state, new_weights, measurements)

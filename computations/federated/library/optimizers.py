@@ -4,31 +4,35 @@ from __future__ import annotations
 
 import abc
 import collections
+from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
+
+from computations.federated.values import Structure
 
 
 class Optimizer(abc.ABC):
     """A step of an optimization as a function of its state, the weights and the gradients."""
 
     @abc.abstractmethod
-    def initialize(self, specs):
+    def initialize(self, specs: Structure) -> Structure:
         """Return the state before the first step, for weights of these `tf.TensorSpec`s."""
 
     @abc.abstractmethod
-    def next(self, state, weights, gradients):
+    def next(self, state: Structure, weights: Structure, gradients: Structure) -> tuple[Structure, Structure]:
         """Return (the next state, the next weights)."""
 
-    def get_hparams(self, state) -> collections.OrderedDict:
+    def get_hparams(self, state: Structure) -> collections.OrderedDict:
         """Return the hyperparameters in a state."""
         return collections.OrderedDict()
 
-    def set_hparams(self, state, hparams):
+    def set_hparams(self, state: Structure, hparams: Mapping[str, Any]) -> Structure:
         """Return the state with other hyperparameters."""
         return state
 
 
-def check_same_structure(weights, others, name: str) -> None:
+def check_same_structure(weights: Structure, others: Structure, name: str) -> None:
     """Raise ValueError if shapes, dtypes or containers differ."""
     try:
         tf.nest.assert_same_structure(weights, others)
@@ -41,11 +45,11 @@ def check_same_structure(weights, others, name: str) -> None:
             )
 
 
-def _dense(gradients):
+def _dense(gradients: Structure) -> Structure:
     return tf.nest.map_structure(lambda g: tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g, gradients)
 
 
-def _zeros(specs):
+def _zeros(specs: Structure) -> Structure:
     return tf.nest.map_structure(lambda spec: tf.zeros(spec.shape, spec.dtype), specs)
 
 
@@ -58,11 +62,13 @@ class _TensorOptimizer(Optimizer):
     hyperparameters: dict[str, float]
     moments: tuple[str, ...] = ()
 
-    def _step(self, state, weight, gradient, *moments):
+    def _step(
+        self, state: Structure, weight: tf.Tensor, gradient: tf.Tensor, *moments: tf.Tensor
+    ) -> tuple[tf.Tensor, ...]:
         """Return (the next weight, the next moments)."""
         raise NotImplementedError
 
-    def next(self, state, weights, gradients):
+    def next(self, state: Structure, weights: Structure, gradients: Structure) -> tuple[Structure, Structure]:
         gradients = _dense(gradients)
         check_same_structure(weights, gradients, "gradients")
         names = [name for name in self.moments if name in state]
@@ -74,10 +80,10 @@ class _TensorOptimizer(Optimizer):
         new_weights, *moments = [tf.nest.pack_sequence_as(weights, list(part)) for part in parts]
         return collections.OrderedDict(state, **dict(zip(names, moments, strict=True))), new_weights
 
-    def get_hparams(self, state) -> collections.OrderedDict:
+    def get_hparams(self, state: Structure) -> collections.OrderedDict:
         return collections.OrderedDict((name, state[name]) for name in self.hyperparameters)
 
-    def set_hparams(self, state, hparams):
+    def set_hparams(self, state: Structure, hparams: Mapping[str, Any]) -> Structure:
         return collections.OrderedDict(state, **hparams)
 
 
@@ -90,12 +96,14 @@ class _Sgdm(_TensorOptimizer):
         self.hyperparameters = {"learning_rate": learning_rate, **({"momentum": momentum} if momentum else {})}
         self.moments = ("accumulator",) if momentum else ()
 
-    def initialize(self, specs):
+    def initialize(self, specs: Structure) -> Structure:
         state = collections.OrderedDict(self.hyperparameters)
         state.update({name: _zeros(specs) for name in self.moments})
         return state
 
-    def _step(self, state, weight, gradient, *accumulator):
+    def _step(
+        self, state: Structure, weight: tf.Tensor, gradient: tf.Tensor, *accumulator: tf.Tensor
+    ) -> tuple[tf.Tensor, ...]:
         rate = tf.cast(state["learning_rate"], gradient.dtype)
         if not accumulator:
             return (weight - rate * gradient,)
@@ -114,13 +122,16 @@ class _Adam(_TensorOptimizer):
         rates = {"learning_rate": learning_rate, "beta_1": beta_1, "beta_2": beta_2, "epsilon": epsilon}
         self.hyperparameters = rates
 
-    def initialize(self, specs):
+    def initialize(self, specs: Structure) -> Structure:
         return collections.OrderedDict(self.hyperparameters, step=0, **{name: _zeros(specs) for name in self.moments})
 
-    def next(self, state, weights, gradients):
+    def next(self, state: Structure, weights: Structure, gradients: Structure) -> tuple[Structure, Structure]:
         return super().next(collections.OrderedDict(state, step=state["step"] + 1), weights, gradients)
 
-    def _step(self, state, weight, gradient, first, second):
+    def _step(
+        self, state: Structure, weight: tf.Tensor, gradient: tf.Tensor, *moments: tf.Tensor
+    ) -> tuple[tf.Tensor, ...]:
+        first, second = moments
         beta_1, beta_2 = (tf.convert_to_tensor(state[name], tf.float32) for name in ("beta_1", "beta_2"))
         step = tf.cast(state["step"], tf.float32)
         rate = (

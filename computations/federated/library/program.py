@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -51,7 +52,7 @@ class FileProgramStateManager:
         names = (path.name.removeprefix(self._prefix) for path in self._folder.glob(f"{self._prefix}*"))
         return sorted(int(name) for name in names if name.isdecimal()) or None
 
-    async def load(self, version: int, structure):
+    async def load(self, version: int, structure: Any) -> Any:
         """Return the state of a version with NumPy arrays in the containers of `structure`.
 
         Raises:
@@ -68,12 +69,12 @@ class FileProgramStateManager:
             leaves = [arrays[str(index)][()] if str(index) in arrays else None for index in range(size)]
         return tree.unflatten_as(structure, leaves)
 
-    async def load_latest(self, structure):
+    async def load_latest(self, structure: Any) -> tuple[Any, int]:
         """Return (state, version) of the newest version, or (None, 0)."""
         versions = await self.get_versions()
         return (None, 0) if versions is None else (await self.load(versions[-1], structure), versions[-1])
 
-    async def save(self, program_state, version: int) -> None:
+    async def save(self, program_state: Any, version: int) -> None:
         """Write a state of arrays, numbers and None, and remove older versions that need not be kept.
 
         Raises ProgramStateExistsError if the version is there.

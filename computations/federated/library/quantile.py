@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from computations.federated import core as tff
 from computations.federated.library.templates import EstimationProcess
+from computations.federated.values import Structure, Value
 
 State = collections.namedtuple(
     "State", ("current_estimate", "target_quantile", "learning_rate", "below_estimate_state")
@@ -54,33 +55,34 @@ class PrivateQuantileEstimationProcess(EstimationProcess):
 
 def _quantile(initial_estimate: float, target_quantile: float, learning_rate: float) -> tuple[tff.Computation, ...]:
     @tff.tensorflow.computation
-    def initial_state():
+    def initial_state() -> State:
         numbers = (initial_estimate, target_quantile, learning_rate)
-        return State(*(tf.constant(number, tf.float32) for number in numbers), ())
+        estimate, target, rate = (tf.constant(number, tf.float32) for number in numbers)
+        return State(estimate, target, rate, ())
 
     state_type = initial_state.type_signature.result
 
     @tff.tensorflow.computation(state_type)
-    def parameters(state):
+    def parameters(state: Structure) -> Parameters:
         return Parameters(state.current_estimate, ())
 
     @tff.tensorflow.computation(parameters.type_signature.result, np.float32)
-    def record(params, value):
+    def record(params: Structure, value: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         return tf.cast(value <= params.current_estimate, tf.float32) - 0.5, tf.constant(1.0)
 
     @tff.tensorflow.computation(record.type_signature.result, state_type)
-    def next_state(records, state):
+    def next_state(records: Structure, state: Structure) -> State:
         below, count = records
         fraction = tf.minimum(1.0, tf.maximum(0.0, below / count + 0.5))
         update = state.learning_rate * (fraction - state.target_quantile)
         return state._replace(current_estimate=state.current_estimate * tf.math.exp(-update))
 
     @tff.federated_computation
-    def initialize():
+    def initialize() -> Value:
         return tff.federated_zip((tff.federated_eval(initial_state, tff.SERVER), tff.federated_value((), tff.SERVER)))
 
     @tff.federated_computation(initialize.type_signature.result, tff.FederatedType(np.float32, tff.CLIENTS))
-    def next_fn(state, value):
+    def next_fn(state: Value, value: Value) -> Value:
         query_state, sum_state = state
         params = tff.federated_broadcast(tff.federated_map(parameters, query_state))
         records = tff.federated_sum(tff.federated_map(record, (params, value)))

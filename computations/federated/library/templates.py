@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 
 from computations.federated import core as tff
@@ -72,7 +74,7 @@ class MeasuredProcess(IterativeProcess):
             raise TemplateError(f"`next_fn` returns a MeasuredProcessOutput, not {output}")
 
 
-def check_placements(next_fn: tff.Computation, arguments: tuple, result) -> None:
+def check_placements(next_fn: tff.Computation, arguments: tuple, result: Any) -> None:
     """Raise TemplateError if arguments or results have other placements.
 
     Args:
