@@ -8,12 +8,12 @@ import dataclasses
 import os
 import pickle
 import signal
-import subprocess
 import sys
 import threading
-import time
+import uuid
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from tests.comparison.test_parallel import files, plain_suite
@@ -203,6 +203,26 @@ def test_a_killed_process_is_replaced_and_its_run_repeated(started, tmp_path, ca
     assert "ended with exit code 3); the run is repeated" in capsys.readouterr().err
 
 
+def test_a_process_that_is_killed_between_runs_is_replaced(started, tmp_path, capsys):
+    pool, _ = started({"a": 1})
+    pool.ahead([run := planned(tmp_path / "ends")])
+    os.kill(pid_of(run.folder), signal.SIGKILL)
+    pool.ahead([again := planned(tmp_path / "ends-2")])
+    assert pool.outcome(again) and capsys.readouterr().err.count("was killed by SIGKILL") == 1
+
+
+def test_nothing_is_started_for_a_comparison_that_has_ended(started, tmp_path):
+    pool, client = started({"a": 1})
+    pool.ahead([run := planned(tmp_path / "ends")])
+    ((_, set_up, order),) = client.orders
+    start = cluster_node.Start(f"{pool._comparison}@a", os.getcwd(), {}, pickle.dumps(set_up))
+    pool.close()
+    late = dataclasses.replace(order, folder=tmp_path / "ends-2")
+    answer = cluster_node.do(start, pickle.dumps(late), lambda kind, value: None, lambda: True)
+    assert (answer.kind, pickle.loads(answer.value)) == ("lost", "the comparison has ended")
+    assert not alive(pid_of(run.folder)) and not (tmp_path / "ends-2.pid").exists()
+
+
 def test_a_run_that_loses_worker_after_worker_is_an_error(started, tmp_path, capsys):
     pool, client = started({"a": 1, "b": 1})
     with pytest.raises(
@@ -309,6 +329,9 @@ def test_without_dask_it_says_what_to_install(monkeypatch):
 
 # With Dask
 
+MARK = "TFF_RE_TEST_CLUSTER"
+"""An environment variable of the processes of this file's cluster."""
+
 
 @pytest.fixture(scope="module")
 def dask_cluster():
@@ -316,9 +339,23 @@ def dask_cluster():
     distributed = pytest.importorskip("distributed", reason="needs Dask (the extra `cluster` of setup.cfg)")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), *filter(None, sys.path)]))
+        patch.setenv(MARK, mark := uuid.uuid4().hex)
         settings = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
         with distributed.LocalCluster(host="127.0.0.1", **settings) as made:
+            made.mark = mark
             yield made
+
+
+def none_is_left(dask_cluster):
+    """Waits until the cluster has no process of runs, also not of a worker that was killed."""
+
+    def remaining():
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):  # it has just ended
+                if process.environ().get(MARK) == dask_cluster.mark and parallel._PROGRAM in process.cmdline():
+                    yield process
+
+    wait_until(lambda: not list(remaining()))
 
 
 def of_runs(out):
@@ -355,6 +392,7 @@ def test_a_worker_that_is_killed_changes_no_file(dask_cluster, whole, tmp_path):
     assert ended.code == 0 and ended.err.count("was lost") == 1, ended
     assert of_runs(tmp_path / "out") == whole.files and (tmp_path / "out" / "comparison.csv").exists()
     assert not list((tmp_path / "out" / "runs").glob(".*"))
+    none_is_left(dask_cluster)
 
 
 @pytest.mark.slow
@@ -366,11 +404,7 @@ def test_an_interrupted_comparison_leaves_no_process_and_continues(number, dask_
         ended = process.end()
     if number == signal.SIGINT:
         assert ended.code == 130 and ended.err.count("\n") == 1 and "continues with --resume" in ended.err, ended
-    count = ["ps", "-eo", "args"]
-    deadline = time.monotonic() + 30
-    while "comparison.worker import main" in subprocess.run(count, capture_output=True, text=True).stdout:
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    none_is_left(dask_cluster)
     ended = Process("compare", "--suite", whole.path, "--out", out, "--cluster", address, "--resume").end()
     assert ended.code == 0 and of_runs(out) == whole.files
 
