@@ -211,16 +211,30 @@ def test_a_process_that_is_killed_between_runs_is_replaced(started, tmp_path, ca
     assert pool.outcome(again) and capsys.readouterr().err.count("was killed by SIGKILL") == 1
 
 
+def done(pool, client, run, reports, wanted):
+    """What a worker answers to the first order with another run in it, after noting its reports."""
+    _, set_up, order = client.orders[0]
+    start = cluster_node.Start(f"{pool._comparison}@a", os.getcwd(), {}, pickle.dumps(set_up))
+    order = pickle.dumps(dataclasses.replace(order, folder=run.folder))
+    answer = cluster_node.do(start, order, lambda *report: reports.append(report), wanted)
+    return answer.kind, pickle.loads(answer.value)
+
+
+def test_a_run_that_always_reports_ends_when_it_is_not_wanted_any_more(started, tmp_path):
+    pool, client = started({"a": 1})
+    pool.ahead([planned(tmp_path / "ends")])
+    run, reports = planned(tmp_path / "talks"), []
+    assert done(pool, client, run, reports, lambda: len(reports) < 10) == ("lost", "it is no longer wanted")
+    assert len(reports) == 10 and not alive(pid_of(run.folder))
+
+
 def test_nothing_is_started_for_a_comparison_that_has_ended(started, tmp_path):
     pool, client = started({"a": 1})
-    pool.ahead([run := planned(tmp_path / "ends")])
-    ((_, set_up, order),) = client.orders
-    start = cluster_node.Start(f"{pool._comparison}@a", os.getcwd(), {}, pickle.dumps(set_up))
+    pool.ahead([planned(tmp_path / "ends")])
     pool.close()
-    late = dataclasses.replace(order, folder=tmp_path / "ends-2")
-    answer = cluster_node.do(start, pickle.dumps(late), lambda kind, value: None, lambda: True)
-    assert (answer.kind, pickle.loads(answer.value)) == ("lost", "the comparison has ended")
-    assert not alive(pid_of(run.folder)) and not (tmp_path / "ends-2.pid").exists()
+    late = planned(tmp_path / "ends-2")
+    assert done(pool, client, late, [], lambda: True) == ("lost", "the comparison has ended")
+    assert not alive(pid_of(tmp_path / "ends")) and not (tmp_path / "ends-2.pid").exists()
 
 
 def test_a_run_that_loses_worker_after_worker_is_an_error(started, tmp_path, capsys):

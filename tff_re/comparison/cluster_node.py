@@ -35,7 +35,7 @@ IDLE_SECONDS = 600.0
 """After so long without a run a process ends by itself, in case the comparison was killed."""
 
 _TICK = 0.5
-"""Seconds between two looks at whether a run is still wanted."""
+"""Most seconds between two looks at whether a run is still wanted."""
 
 
 @dataclass(frozen=True)
@@ -138,10 +138,12 @@ def do(start: Start, order: bytes, report: Callable[[str, bytes], None], wanted:
         reports = []
         try:
             while True:
-                while not process.connection.poll(_TICK):
-                    if not wanted():
-                        slot.end()
-                        return Answer("lost", pickle.dumps("it is no longer wanted"))
+                heard = process.connection.poll(_TICK)
+                if not wanted():  # also asked of a run that is never silent for a tick
+                    slot.end()
+                    return Answer("lost", pickle.dumps("it is no longer wanted"))
+                if not heard:
+                    continue
                 kind, value = process.connection.recv(), process.connection.recv_bytes()
                 if kind in ("ended", "failed"):
                     slot.rest()
