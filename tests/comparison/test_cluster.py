@@ -207,6 +207,7 @@ def test_a_process_that_is_killed_between_runs_is_replaced(started, tmp_path, ca
     pool, _ = started({"a": 1})
     pool.ahead([run := planned(tmp_path / "ends")])
     os.kill(pid_of(run.folder), signal.SIGKILL)
+    wait_until(lambda: not alive(pid_of(run.folder)))
     pool.ahead([again := planned(tmp_path / "ends-2")])
     assert pool.outcome(again) and capsys.readouterr().err.count("was killed by SIGKILL") == 1
 
@@ -360,16 +361,19 @@ def dask_cluster():
             yield made
 
 
+def processes(dask_cluster):
+    """The cluster's processes of runs, the oldest first, also those of a worker that was killed."""
+    running = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):  # it has just ended
+            if process.environ().get(MARK) == dask_cluster.mark and parallel._PROGRAM in process.cmdline():
+                running.append(process)
+    return sorted(running, key=psutil.Process.create_time)
+
+
 def none_is_left(dask_cluster):
-    """Waits until the cluster has no process of runs, also not of a worker that was killed."""
-
-    def remaining():
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):  # it has just ended
-                if process.environ().get(MARK) == dask_cluster.mark and parallel._PROGRAM in process.cmdline():
-                    yield process
-
-    wait_until(lambda: not list(remaining()))
+    """Waits until the cluster has no process of runs."""
+    wait_until(lambda: not processes(dask_cluster))
 
 
 def of_runs(out):
@@ -387,12 +391,17 @@ def whole(dask_cluster, tmp_path_factory):
 
 
 @contextlib.contextmanager
-def under_way(path, out, address):
+def under_way(path, out, dask_cluster):
     """The command on a cluster, both of whose workers train."""
+    address = dask_cluster.scheduler_address
     process = Process("compare", "--suite", path, "--out", out, "--cluster", address, start_new_session=True)
     try:
         runs = [out / "runs" / f"{name}-seed0" / "metrics.csv" for name in ("fedavg", "fedpa")]
+        process.wait_for(lambda: any(rounds_in(run) > 2 for run in runs), "a run is under way", 400)
+        first = processes(dask_cluster)[0]
+        first.suspend()  # or its run may be finished when the second process has imported TensorFlow
         process.wait_for(lambda: all(rounds_in(run) > 2 for run in runs), "two runs are under way", 400)
+        first.resume()
         yield process
     finally:
         process.close()
@@ -400,7 +409,7 @@ def under_way(path, out, address):
 
 @pytest.mark.slow
 def test_a_worker_that_is_killed_changes_no_file(dask_cluster, whole, tmp_path):
-    with under_way(whole.path, tmp_path / "out", dask_cluster.scheduler_address) as process:
+    with under_way(whole.path, tmp_path / "out", dask_cluster) as process:
         next(iter(dask_cluster.workers.values())).process.process.kill()  # Dask starts it again
         ended = process.end()
     assert ended.code == 0 and ended.err.count("was lost") == 1, ended
@@ -413,7 +422,7 @@ def test_a_worker_that_is_killed_changes_no_file(dask_cluster, whole, tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_comparison_leaves_no_process_and_continues(number, dask_cluster, whole, tmp_path):
     out, address = tmp_path / "out", dask_cluster.scheduler_address
-    with under_way(whole.path, out, address) as process:
+    with under_way(whole.path, out, dask_cluster) as process:
         os.killpg(process.popen.pid, number)
         ended = process.end()
     if number == signal.SIGINT:
