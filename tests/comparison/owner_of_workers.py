@@ -1,4 +1,4 @@
-"""Has two workers sleep, until it is ended: `python owner_of_workers.py FOLDER`."""
+"""Has two workers do a run that lasts until it is ended: `python owner_of_workers.py FOLDER RUN`."""
 
 import contextlib
 import sys
@@ -11,4 +11,4 @@ from tff_re.comparison.planning import Watcher
 if __name__ == "__main__":
     parallel._PROGRAM = "from tests.comparison.stub_worker import main; main()"
     with contextlib.closing(workers(2, Watcher())) as started:
-        started.ahead([planned(Path(sys.argv[1]) / f"sleeps-{n}") for n in range(2)])
+        started.ahead([planned(Path(sys.argv[1]) / f"{sys.argv[2]}-{n}") for n in range(2)])

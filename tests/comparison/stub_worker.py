@@ -5,6 +5,7 @@ It imports no TensorFlow. Its process id is in a file next to that folder.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
@@ -38,11 +39,17 @@ def answer(link, folder, again):
         link.send("round", Report(f"{folder.name}, {report}"))
     if what in ERRORS:
         return "failed", ERRORS[what]
+    if what == "talks":
+        for _ in range(200):
+            link.send("round", Report(f"{folder.name}, second"))
+            time.sleep(0.01)
     if what == "says":
         print("one line\nanother", file=sys.stderr)
     if what == "stuck":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if what in ("sleeps", "stuck", "naps"):
+    if what == "hangs":  # when the interpreter has ended, and with it the threads of Python
+        ctypes.pythonapi.Py_AtExit(ctypes.cast(ctypes.CDLL(None).pause, ctypes.c_void_p))
+    if what in ("sleeps", "stuck", "naps", "hangs"):
         time.sleep(0.5 if what == "naps" else 60)
     if what == "exits":
         os._exit(3)

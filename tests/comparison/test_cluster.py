@@ -8,12 +8,12 @@ import dataclasses
 import os
 import pickle
 import signal
-import subprocess
 import sys
 import threading
-import time
+import uuid
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from tests.comparison.test_parallel import files, plain_suite
@@ -203,6 +203,41 @@ def test_a_killed_process_is_replaced_and_its_run_repeated(started, tmp_path, ca
     assert "ended with exit code 3); the run is repeated" in capsys.readouterr().err
 
 
+def test_a_process_that_is_killed_between_runs_is_replaced(started, tmp_path, capsys):
+    pool, _ = started({"a": 1})
+    pool.ahead([run := planned(tmp_path / "ends")])
+    os.kill(pid_of(run.folder), signal.SIGKILL)
+    wait_until(lambda: not alive(pid_of(run.folder)))
+    pool.ahead([again := planned(tmp_path / "ends-2")])
+    assert pool.outcome(again) and capsys.readouterr().err.count("was killed by SIGKILL") == 1
+
+
+def done(pool, client, run, reports, wanted):
+    """What a worker answers to the first order with another run in it, after noting its reports."""
+    _, set_up, order = client.orders[0]
+    start = cluster_node.Start(f"{pool._comparison}@a", os.getcwd(), {}, pickle.dumps(set_up))
+    order = pickle.dumps(dataclasses.replace(order, folder=run.folder))
+    answer = cluster_node.do(start, order, lambda *report: reports.append(report), wanted)
+    return answer.kind, pickle.loads(answer.value)
+
+
+def test_a_run_that_always_reports_ends_when_it_is_not_wanted_any_more(started, tmp_path):
+    pool, client = started({"a": 1})
+    pool.ahead([planned(tmp_path / "ends")])
+    run, reports = planned(tmp_path / "talks"), []
+    assert done(pool, client, run, reports, lambda: len(reports) < 10) == ("lost", "it is no longer wanted")
+    assert len(reports) == 10 and not alive(pid_of(run.folder))
+
+
+def test_nothing_is_started_for_a_comparison_that_has_ended(started, tmp_path):
+    pool, client = started({"a": 1})
+    pool.ahead([planned(tmp_path / "ends")])
+    pool.close()
+    late = planned(tmp_path / "ends-2")
+    assert done(pool, client, late, [], lambda: True) == ("lost", "the comparison has ended")
+    assert not alive(pid_of(tmp_path / "ends")) and not (tmp_path / "ends-2.pid").exists()
+
+
 def test_a_run_that_loses_worker_after_worker_is_an_error(started, tmp_path, capsys):
     pool, client = started({"a": 1, "b": 1})
     with pytest.raises(
@@ -309,6 +344,12 @@ def test_without_dask_it_says_what_to_install(monkeypatch):
 
 # With Dask
 
+MARK = "TFF_RE_TEST_CLUSTER"
+"""An environment variable of the processes of this file's cluster."""
+
+MOST_SECONDS = 400
+"""Until a command has done what a test waits for, on a busy machine."""
+
 
 @pytest.fixture(scope="module")
 def dask_cluster():
@@ -316,9 +357,26 @@ def dask_cluster():
     distributed = pytest.importorskip("distributed", reason="needs Dask (the extra `cluster` of setup.cfg)")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), *filter(None, sys.path)]))
+        patch.setenv(MARK, mark := uuid.uuid4().hex)
         settings = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
         with distributed.LocalCluster(host="127.0.0.1", **settings) as made:
+            made.mark = mark
             yield made
+
+
+def processes(dask_cluster):
+    """The cluster's processes of runs, the oldest first, also those of a worker that was killed."""
+    running = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):  # it has just ended
+            if process.environ().get(MARK) == dask_cluster.mark and parallel._PROGRAM in process.cmdline():
+                running.append(process)
+    return sorted(running, key=psutil.Process.create_time)
+
+
+def none_is_left(dask_cluster):
+    """Waits until the cluster has no process of runs."""
+    wait_until(lambda: not processes(dask_cluster))
 
 
 def of_runs(out):
@@ -329,19 +387,24 @@ def of_runs(out):
 def whole(dask_cluster, tmp_path_factory):
     """A suite, and its runs one after the other."""
     folder = tmp_path_factory.mktemp("whole")
-    path = plain_suite(folder, ("fedavg", "fedpa"), (0,), rounds=400)
+    path = plain_suite(folder, ("fedavg", "fedpa"), (0,), rounds=200)
     process = Process("compare", "--suite", path, "--out", folder / "out")
-    assert process.end().code == 0
+    assert process.end(seconds=MOST_SECONDS).code == 0
     return SimpleNamespace(path=path, files=of_runs(folder / "out"))
 
 
 @contextlib.contextmanager
-def under_way(path, out, address):
+def under_way(path, out, dask_cluster):
     """The command on a cluster, both of whose workers train."""
+    address = dask_cluster.scheduler_address
     process = Process("compare", "--suite", path, "--out", out, "--cluster", address, start_new_session=True)
     try:
         runs = [out / "runs" / f"{name}-seed0" / "metrics.csv" for name in ("fedavg", "fedpa")]
-        process.wait_for(lambda: all(rounds_in(run) > 2 for run in runs), "two runs are under way", 400)
+        process.wait_for(lambda: any(rounds_in(run) > 2 for run in runs), "a run is under way", MOST_SECONDS)
+        first = processes(dask_cluster)[0]
+        first.suspend()  # or its run may be finished when the second process has imported TensorFlow
+        process.wait_for(lambda: all(rounds_in(run) > 2 for run in runs), "two runs are under way", MOST_SECONDS)
+        first.resume()
         yield process
     finally:
         process.close()
@@ -349,29 +412,27 @@ def under_way(path, out, address):
 
 @pytest.mark.slow
 def test_a_worker_that_is_killed_changes_no_file(dask_cluster, whole, tmp_path):
-    with under_way(whole.path, tmp_path / "out", dask_cluster.scheduler_address) as process:
+    with under_way(whole.path, tmp_path / "out", dask_cluster) as process:
         next(iter(dask_cluster.workers.values())).process.process.kill()  # Dask starts it again
-        ended = process.end()
+        ended = process.end(seconds=MOST_SECONDS)
     assert ended.code == 0 and ended.err.count("was lost") == 1, ended
     assert of_runs(tmp_path / "out") == whole.files and (tmp_path / "out" / "comparison.csv").exists()
     assert not list((tmp_path / "out" / "runs").glob(".*"))
+    none_is_left(dask_cluster)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_comparison_leaves_no_process_and_continues(number, dask_cluster, whole, tmp_path):
     out, address = tmp_path / "out", dask_cluster.scheduler_address
-    with under_way(whole.path, out, address) as process:
+    with under_way(whole.path, out, dask_cluster) as process:
         os.killpg(process.popen.pid, number)
-        ended = process.end()
+        ended = process.end(seconds=MOST_SECONDS)
     if number == signal.SIGINT:
         assert ended.code == 130 and ended.err.count("\n") == 1 and "continues with --resume" in ended.err, ended
-    count = ["ps", "-eo", "args"]
-    deadline = time.monotonic() + 30
-    while "comparison.worker import main" in subprocess.run(count, capture_output=True, text=True).stdout:
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-    ended = Process("compare", "--suite", whole.path, "--out", out, "--cluster", address, "--resume").end()
+    none_is_left(dask_cluster)
+    resumed = Process("compare", "--suite", whole.path, "--out", out, "--cluster", address, "--resume")
+    ended = resumed.end(seconds=MOST_SECONDS)
     assert ended.code == 0 and of_runs(out) == whole.files
 
 

@@ -262,17 +262,20 @@ def test_a_worker_that_does_not_end_is_killed(started, tmp_path):
     assert not alive(pid_of(tmp_path / "stuck"))
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_no_worker_outlives_the_process_that_started_it(number, tmp_path):
+@pytest.mark.parametrize(
+    ("number", "what"),
+    [*((number, "sleeps") for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)), (signal.SIGKILL, "hangs")],
+)
+def test_no_worker_outlives_the_process_that_started_it(number, what, tmp_path):
     owner = subprocess.Popen(
-        [sys.executable, "-m", "tests.comparison.owner_of_workers", tmp_path],
+        [sys.executable, "-m", "tests.comparison.owner_of_workers", tmp_path, what],
         cwd=ROOT,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
     try:
-        files = [tmp_path / f"sleeps-{n}" for n in range(2)]
+        files = [tmp_path / f"{what}-{n}" for n in range(2)]
         wait_until(lambda: all(file.with_name(f"{file.name}.pid").exists() and pid_of(file) for file in files))
         pids = [pid_of(file) for file in files]
         assert all(map(alive, pids))

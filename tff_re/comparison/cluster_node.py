@@ -35,7 +35,7 @@ IDLE_SECONDS = 600.0
 """After so long without a run a process ends by itself, in case the comparison was killed."""
 
 _TICK = 0.5
-"""Seconds between two looks at whether a run is still wanted."""
+"""Most seconds between two looks at whether a run is still wanted."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +130,7 @@ def do(start: Start, order: bytes, report: Callable[[str, bytes], None], wanted:
             process = slot.started(start)
             process.send(order, "a run")
         except UserError as error:
+            slot.end()  # so that the next order gets another process
             return Answer("lost", pickle.dumps(str(error)))
         except OSError as error:
             failed = UserError(f"a worker on {platform.node()} cannot start a process: {error.strerror}")
@@ -137,10 +138,12 @@ def do(start: Start, order: bytes, report: Callable[[str, bytes], None], wanted:
         reports = []
         try:
             while True:
-                while not process.connection.poll(_TICK):
-                    if not wanted():
-                        slot.end()
-                        return Answer("lost", pickle.dumps("it is no longer wanted"))
+                heard = process.connection.poll(_TICK)
+                if not wanted():  # also asked of a run that is never silent for a tick
+                    slot.end()
+                    return Answer("lost", pickle.dumps("it is no longer wanted"))
+                if not heard:
+                    continue
                 kind, value = process.connection.recv(), process.connection.recv_bytes()
                 if kind in ("ended", "failed"):
                     slot.rest()
@@ -155,13 +158,17 @@ def do(start: Start, order: bytes, report: Callable[[str, bytes], None], wanted:
 
 
 def end(comparison: str) -> None:
-    """Ends a comparison's process, and a run that is under way. A task of Dask."""
-    if (slot := _Slot.all.pop(comparison, None)) is not None:
-        slot.end()
+    """Ends a comparison's process, and a run that is under way. None is started any more.
+
+    A task of Dask.
+    """
+    _Slot.for_comparison(comparison).close()
 
 
 class _Slot:
     """A comparison's process in this worker.
+
+    A worker keeps the slots of comparisons that have ended, without a process.
 
     Attributes:
       lock: held by the one order that it does.
@@ -174,6 +181,7 @@ class _Slot:
     def __init__(self) -> None:
         self.lock, self._ending = threading.Lock(), threading.Lock()
         self.process: WorkerProcess | None = None
+        self._closed = False
         self._timer: threading.Timer | None = None
 
     @classmethod
@@ -183,21 +191,36 @@ class _Slot:
             return cls.all.setdefault(comparison, cls())
 
     def started(self, start: Start) -> WorkerProcess:
-        """The process, started if need be. Raises OSError if it cannot be."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if self.process is None:
-            variables = {name: value for name, value in os.environ.items() if name not in FORWARDED}
-            self.process = WorkerProcess(start.set_up, Path(start.folder), {**variables, **start.environment})
-        return self.process
+        """The process, started if need be.
+
+        Raises:
+          OSError: it cannot be started.
+          UserError: the comparison has ended.
+        """
+        with self._ending:
+            if self._closed:
+                raise UserError("the comparison has ended")
+            if self._timer is not None:
+                self._timer.cancel()
+            if self.process is None:
+                variables = {name: value for name, value in os.environ.items() if name not in FORWARDED}
+                self.process = WorkerProcess(start.set_up, Path(start.folder), {**variables, **start.environment})
+            return self.process
 
     def rest(self) -> None:
         """It has no run for now."""
-        if self.process is not None:
+        with self._ending:
+            if self.process is None:
+                return
             self.process.busy_with = None
-        self._timer = threading.Timer(IDLE_SECONDS, self.end)
-        self._timer.daemon = True
-        self._timer.start()
+            self._timer = threading.Timer(IDLE_SECONDS, self.end)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def close(self) -> None:
+        """Ends the process, and starts none any more."""
+        self._closed = True
+        self.end()
 
     def end(self) -> None:
         """Ends the process."""

@@ -1,7 +1,8 @@
 """A worker process of a comparison, which does one run after the other for the process that started it.
 
 Orders come and reports go through the socket whose number is the program's argument. The process ends when the other
-end is closed, which also happens when the process that started it is killed.
+end is closed, which also happens when the process that started it is killed. Then nobody is left to kill a process that
+does not end, so the kernel does.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import queue
 import signal
 import sys
 import threading
-import time
 import tomllib
 import traceback
 from dataclasses import dataclass
@@ -94,6 +94,8 @@ def main() -> None:
     be_quiet()
     collect_garbage_seldom()
     install_signal_handlers()
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # so that `_Link`'s timer ends this process, whatever was inherited
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
     number = int(sys.argv[1])
     os.set_inheritable(number, False)
     link = _Link(Connection(number))
@@ -180,12 +182,11 @@ class _Link:
         with contextlib.suppress(EOFError, OSError):
             while True:
                 self._messages.put(self._connection.recv())
+        # The kernel's timer, since no thread of Python runs any more once the interpreter is ending, which may hang.
+        signal.setitimer(signal.ITIMER_REAL, GRACE)
         self._messages.put(None)
-        deadline = time.monotonic() + GRACE
         if not self._waits:  # so that locks and the runtime's worker are released
             os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(max(0.0, deadline - time.monotonic()))
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 class _Said(io.TextIOBase):
