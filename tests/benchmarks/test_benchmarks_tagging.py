@@ -3,13 +3,9 @@
 import pytest
 
 from benchmarks import tagging
+from tests.benchmarks.test_benchmarks_documents import CONFIG
 
 pytestmark = pytest.mark.tools
-
-CONFIG = {
-    **{"model_type": "bert", "num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2},
-    **{"intermediate_size": 8, "vocab_size": 50},
-}
 
 
 @pytest.mark.slow
