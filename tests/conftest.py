@@ -100,6 +100,15 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def frozen_afterwards():
+    """What a file of tests leaves, above all traced graphs, mostly stays, and a collection takes some seconds to look
+    through all of it. Half of the suite's time went there."""
+    yield
+    gc.collect()
+    gc.freeze()
+
+
 def _note_no_stacks():
     """TensorFlow notes with every operation of a graph where in Python it was made, for its error messages. Under
     pytest that is a hundred frames, and 4 % of the suite's time; no test reads them, and they are in no file."""

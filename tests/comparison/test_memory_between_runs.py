@@ -37,6 +37,7 @@ def trained(runs, folder, algorithm, seed):
     return in_stages + [copy for caller in callers for copy in caller._copies.values()]
 
 
+@pytest.mark.slow
 def test_graphs_of_earlier_runs_are_freed_and_made_again(runs, tmp_path, monkeypatch):
     kept = trained(runs, tmp_path / "kept", "fedavg", 0), trained(runs, tmp_path / "kept", "fedprox", 0)
     assert set(map(id, kept[0])) < set(map(id, kept[1]))  # small graphs stay

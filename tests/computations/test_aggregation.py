@@ -186,7 +186,7 @@ def uploads_of(factory):
     return uris & {"federated_aggregate", "federated_max", "federated_sum", "federated_collect"}
 
 
-@pytest.mark.parametrize("name", ["fednova", "feddyn"])
+@pytest.mark.parametrize("name", [pytest.param("fednova", marks=pytest.mark.slow), "feddyn"])
 def test_secure_sums_of_means_with_one_sum_more(name):
     plain = build(name)
     secured = with_aggregation(plain, WORDS, clients=2, largest_weight=20.0, largest_size=100.0)

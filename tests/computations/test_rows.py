@@ -101,7 +101,12 @@ def flat(x, y, seed):
     return collections.OrderedDict(x=x, y=y)
 
 
-@pytest.mark.parametrize("name", TOKENS)
+ON_THE_MAIN_ROAD = ("fedavg", "fedpap", "scaffold", "fedcmc", "feded")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in ON_THE_MAIN_ROAD else pytest.mark.slow) for n in TOKENS]
+)
 def test_tokens_of_texts_train_as_examples_of_their_own(name):
     of_server = {"num_server_examples": 4, "num_server_rows": 8}, {"num_server_examples": 8}
     at_texts = trained(name, tagger(), texts, **of_server[0])

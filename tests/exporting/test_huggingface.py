@@ -111,6 +111,7 @@ def test_encoders_of_bags_and_documents(kind, tmp_path):
     assert "AutoModel.from_pretrained" in (folder / "huggingface" / "README.md").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_a_model_of_entities_whose_tags_are_each_pieces_own():
     folder = export_of("entities of pieces")
     config = json.loads((folder / "huggingface" / "config.json").read_text("utf-8"))

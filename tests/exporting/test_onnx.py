@@ -151,6 +151,7 @@ def test_bags_and_documents_are_refused(tmp_path, kind, name):
         export_model(tmp_path / "a", **arguments(kind), onnx=True)
 
 
+@pytest.mark.slow
 def test_of_entities_where_each_tag_is_its_own(stand_ins, tmp_path):
     """Their probabilities are zero where there is no token, as the SavedModel's."""
     folder = export_model(tmp_path / "a", **arguments("entities of words"), formats="saved_model", onnx=True)

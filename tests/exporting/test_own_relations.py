@@ -96,7 +96,7 @@ def test_the_export_is_scored_on_a_file_of_either_form(run, capsys, tmp_path):
     refusal(command(capsys, *score, bare), 'bare.jsonl: line 1: has no "label"')
 
 
-@pytest.mark.parametrize("ending", [".tsv", ".jsonl.gz"])
+@pytest.mark.parametrize("ending", [".tsv", pytest.param(".jsonl.gz", marks=pytest.mark.slow)])
 def test_records_without_labels_are_classified(run, capsys, tmp_path, ending):
     path = write_records(tmp_path, made_records(5, 50, labelled=False), ending)
     typed = command(capsys, "predict", run / "export", "--file", path, "--json")

@@ -192,7 +192,7 @@ def adapter(kind):
     return AdapterOptions(kind=kind) if kind == "bitfit" else AdapterOptions(kind=kind, rank=4)
 
 
-@pytest.mark.parametrize("frozen_layers", [0, 1])
+@pytest.mark.parametrize("frozen_layers", [pytest.param(0, marks=pytest.mark.slow), 1])
 @every_length
 @pytest.mark.parametrize("kind", ["lora", *(pytest.param(k, marks=pytest.mark.slow) for k in ("ffa_lora", "bitfit"))])
 def test_an_adapter_is_what_is_trained_and_computes_the_same_in_all_forms(kind, long, frozen_layers):

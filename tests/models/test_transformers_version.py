@@ -76,7 +76,9 @@ def test_another_version_is_refused(version):
     assert message.endswith("(make setup), or run: pip install transformers==4.57.6") and "\n" not in message
 
 
-@pytest.mark.parametrize("command", ["export x", "train fedcmc-chemprot-short --out x"])
+@pytest.mark.parametrize(
+    "command", [pytest.param("export x", marks=pytest.mark.slow), "train fedcmc-chemprot-short --out x"]
+)
 def test_commands_say_so_in_one_line(command, tmp_path):
     """The version is asked before any of it is imported: its imports may fail by themselves."""
     (tmp_path / "transformers").mkdir()

@@ -617,7 +617,7 @@ def test_an_interrupted_write_leaves_no_complaint_behind(where, tmp_path, monkey
 LONG = {"training": {"rounds": 16, "clients_per_round": 3, "checkpoint_every": 2}, "evaluation": {"every": 3}}
 
 
-@pytest.mark.parametrize("name", ["in-process", "local"])
+@pytest.mark.parametrize("name", ["in-process", pytest.param("local", marks=pytest.mark.slow)])
 def test_killed_in_the_middle(name, capsys, request, tmp_path):
     runtime = request.getfixturevalue("worker" if name == "local" else "runtime")
     recipe = write_recipe(tmp_path / "r.toml", **LONG)

@@ -133,8 +133,14 @@ def site_files(folder, **tables):
             id="pieces",
             marks=pytest.mark.slow,
         ),
-        pytest.param({"task": {"unannotated": "global_model"}, "model": {"crf": True}}, id="global model"),
-        pytest.param({"algorithm": {"name": "moon"}, "choice": {"dev_share": 0.3, "metric": "f1"}}, id="moon"),
+        pytest.param(
+            {"task": {"unannotated": "global_model"}, "model": {"crf": True}}, id="global model", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            {"algorithm": {"name": "moon"}, "choice": {"dev_share": 0.3, "metric": "f1"}},
+            id="moon",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_hospitals_that_annotate_different_types(sections, tmp_path):

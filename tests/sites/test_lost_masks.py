@@ -141,7 +141,7 @@ def test_what_was_evaluated_without_a_site_is_evaluated_without_it_again(totals,
     assert (NAMES, ("aachen", "celle")) in totals
 
 
-@pytest.mark.parametrize("step", ["masked", "roster", "open"])
+@pytest.mark.parametrize("step", ["masked", *(pytest.param(s, marks=pytest.mark.slow) for s in ("roster", "open"))])
 def test_a_site_that_is_killed_between_the_steps_goes_on_from_its_disk(totals, tmp_path, undisturbed, step):
     patient = Patience(stage_seconds=5, retry_seconds=5)
     disturb = lost_at(step, times=1, then=lambda: federation.restart("bonn"))
