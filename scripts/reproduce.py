@@ -6,12 +6,10 @@ named, and the number of runs is printed.
 
 from __future__ import annotations
 
-import csv
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -29,9 +27,6 @@ if TYPE_CHECKING:
     from tff_re.comparison.suite import Suite
 
 PAPERS = ("flcmc", "fedcmc", "feded", "fedds", "fedlcc")
-
-FOLD = "fold "
-"""The beginning of the names of tables that are folds of one corpus."""
 
 CUT_SEARCH = 2
 """Settings of a search that --cut leaves."""
@@ -156,13 +151,15 @@ def reduced(
 
     Args:
       table: of the suite's file.
-      seeds: in place of its own.
+      seeds: in place of its own, unless these are the folds of a corpus ([by_seed]).
       search: so many of the settings, drawn at random; all if None.
       cut: the first table's entries, and one seed if `seeds` is None.
     """
     made = dict(table)
-    if seeds is not None or cut:
-        made["seeds"] = list(table["seeds"][:1] if seeds is None else seeds)
+    if seeds is not None and "by_seed" not in table:
+        made["seeds"] = list(seeds)
+    elif cut:
+        made["seeds"] = list(table["seeds"][:1])
     if cut:
         group = table["entry"][0].get("group", "")
         made["entry"] = [entry for entry in table["entry"] if entry.get("group", "") == group]
@@ -225,7 +222,8 @@ def plan(name: str, inputs: Inputs, out: Path, data: Path | None, sets: Sequence
     cuts = cut_overrides(recipe) if reductions.get("cut") else []
     overrides = (*inputs.overrides(recipe), *cuts, *sets)
     suite = load_suite(source, overrides)
-    recipes = (entry.recipe_for(suite.seeds[0]) for entry in suite.entries)
+    seeds = suite.seeds if suite.by_seed else suite.seeds[:1]
+    recipes = (entry.recipe_for(seed) for entry in suite.entries for seed in seeds)
     return Plan(name, source, overrides, suite, out / name, missing_of(recipes, data))
 
 
@@ -259,27 +257,6 @@ def run_first(planned: Plan, data: Path | None, runtime: str) -> None:
         folder = sweep_folder(planned.out, entry.name, 0, seed)
     if not RunFolder(folder).summary.exists():
         api.train(recipe, folder, data=data, resume=RunFolder(folder).recipe.exists(), runtime=runtime)
-
-
-def over_folds(planned: Plan) -> list[str]:
-    """The means over the folds of a suite whose tables are folds, a line for each row, or [] for other suites.
-
-    They are those of the suite's first metric, in percent, over all folds and seeds.
-    """
-    folds = [group for group in planned.suite.groups() if group.startswith(FOLD)]
-    if len(folds) < 2:
-        return []
-    metric, found = planned.suite.metrics[0], {}
-    with (planned.out / "values.csv").open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            if row["group"] in folds and row["metric"] == metric and row["values"] in ("best", "final"):
-                name = row["entry"].removesuffix(f", {row['group']}")
-                found.setdefault(name, {}).setdefault(row["values"], []).append(100 * float(row["value"]))
-    return [
-        f"{name}: mean {metric} of {len(folds)} folds: "
-        + ", ".join(f"{way} {fmean(values):.2f} %" for way, values in ways.items())
-        for name, ways in found.items()
-    ]
 
 
 def require_all(plans: Sequence[Plan], skip: bool) -> list[Plan]:
@@ -322,7 +299,7 @@ def _seeds(context, parameter, text: str | None) -> tuple[int, ...] | None:
 @click.option("--encoder", envvar="ENCODER", help="Folder or hub id of the encoder [default: $ENCODER].")
 @click.option("--vectors", type=click.Path(path_type=Path), envvar="VECTORS", help="Word vectors [default: $VECTORS].")
 @click.option("--mesh", type=click.Path(path_type=Path), envvar="MESH", help="MeSH's tree, for CDR [default: $MESH].")
-@click.option("--seeds", callback=_seeds, help="Comma-separated seeds in place of the suites'.")
+@click.option("--seeds", callback=_seeds, help="Seeds in place of the suites' (1,2,…), except those of folds.")
 @click.option("--search", type=click.IntRange(min=1), help="Try only this number of the settings of a search.")
 @click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Override a key of all recipes.")
 @click.option("--skip-missing", is_flag=True, help="Leave out the suites whose files are missing.")
@@ -363,8 +340,6 @@ def reproduce(
     for planned in plans:
         if code := main(planned.arguments(compare_options, data=data, resume=resume)):
             return code
-        for line in over_folds(planned):
-            say(line)
     return 0
 
 

@@ -426,6 +426,27 @@ def test_keys_of_all_entries_come_before_an_entrys_own_and_those_of_the_command(
         load_suite(str(suite_file(tmp_path, set=["training.round=4"])))
 
 
+def test_keys_of_a_seed_come_between_the_suites_and_an_entrys(tmp_path):
+    entries = [{"name": BASELINE}, {"name": METHOD, "set": ["training.rounds=5"]}]
+    keys = {"set": ["training.rounds=4", "evaluation.every=4"], "entry": entries, "gain": None}
+    by_seed = {"0": ["training.rounds=2", "evaluation.every=2"], "1": [], "7": ["evaluation.every=1"]}
+    path = str(suite_file(tmp_path, by_seed=by_seed, **keys))
+    recipes = [entry.recipe_for(seed) for seed in (0, 1, 7) for entry in load_suite(path).entries]
+    of_recipes = [(recipe.training.rounds, recipe.evaluation.every) for recipe in recipes]
+    assert of_recipes == [(2, 2), (5, 2), (4, 4), (5, 4), (4, 1), (5, 1)]
+    with pytest.raises(UserError, match=r"\[by_seed\] has nothing for seed 3; add it, or leave that seed out"):
+        load_suite(path, seeds=(0, 3))
+    with pytest.raises(UserError, match=r"\[by_seed\] has nothing for seed 9"):
+        load_suite(path, ("choice.dev_share=0.2",), sweep={"seeds": [9], "algorithm.learning_rate": [0.1, 0.2]})
+    for wrong, said in (
+        ({"0": [], "1": ["training.round=2"]}, r"training\.round\b"),
+        ({"first": []}, "'first' is no seed"),
+        ({"4294967296": []}, "is no seed"),
+    ):
+        with pytest.raises(UserError, match=said):
+            load_suite(str(suite_file(tmp_path, by_seed=wrong, **keys)))
+
+
 def test_a_folder_of_something_else(compared, capsys, tmp_path):
     (tmp_path / "thesis.txt").write_text("precious")
     path = compared.folder / "suite.toml"

@@ -107,10 +107,13 @@ def test_the_papers_settings():
     assert {r.algorithm.options.batch_size for r in rows.values()} == {8}
     assert {r.algorithm.options.learning_rate for r in rows.values()} == {5e-5}
 
-    rows = recipes_of("paper-feded-gad-folds")
-    folds = {(r.task.options.split, r.task.options.test_split) for r in rows.values()}
-    assert folds == {("train", "test"), *((f"train-{n}", f"test-{n}") for n in range(2, 11))}
-    feded = rows["FedED, fold 3"]
+    folds = load_suite("paper-feded-gad-folds")
+    tasks = [{e.recipe_for(seed).task.options for e in folds.entries if not e.control} for seed in folds.seeds]
+    assert [(t.split, t.test_split) for (t,) in tasks] == [
+        ("train", "test"),
+        *((f"train-{n}", f"test-{n}") for n in range(2, 11)),
+    ]
+    feded = recipes_of("paper-feded-gad-folds")["FedED"]
     assert feded.partition.options.num_clients == 50 and feded.training.client_fraction == 0.1
     assert load_suite("paper-feded-gad").median and len(load_suite("paper-feded-gad").seeds) == 9
 
@@ -191,22 +194,10 @@ def test_a_suite_with_other_seeds_and_a_smaller_search():
     made = reproduce.reduced(table, seeds=(7, 8), search=5)
     assert made["seeds"] == [7, 8] and made["sweep"] == {**table["sweep"], "budget": 5}
     assert made["entry"] == table["entry"] and table["seeds"] == list(range(10)), "the table itself stays"
+    folds = read_toml(suites()["paper-feded-gad-folds"])
+    assert reproduce.reduced(folds, seeds=(7, 8)) == folds and reproduce.reduced(folds, cut=True)["seeds"] == [1]
     cut = reproduce.reduced(read_toml(suites()["paper-flcmc-table-10"]), cut=True)
     assert {entry["group"] for entry in cut["entry"]} == {"Adam"} and len(cut["gain"]) == 2
-
-
-def test_means_over_folds(tmp_path):
-    planned = reproduce.plan("paper-feded-gad-folds", reproduce.Inputs("encoder"), tmp_path, None, (), seeds=None)
-    planned.out.mkdir()
-    lines = ["group,entry,kind,seed,metric,values,round,value"]
-    for fold in range(1, 11):
-        for way, value in (("best", 0.7 + fold / 100), ("final", 0.5), ("chosen", 0.1)):
-            lines.append(f'fold {fold},"FedED, fold {fold}",method,0,test/micro_f1,{way},3,{value}')
-        lines.append(f'fold {fold},"FedED, fold {fold}",method,0,test/accuracy,best,3,0.9')
-    (planned.out / "values.csv").write_text("\n".join(lines) + "\n", "utf-8")
-    assert reproduce.over_folds(planned) == ["FedED: mean test/micro_f1 of 10 folds: best 75.50 %, final 50.00 %"]
-    other = reproduce.plan("paper-feded-gad", reproduce.Inputs("encoder"), tmp_path, None, (), seeds=None)
-    assert reproduce.over_folds(other) == []
 
 
 # Trials

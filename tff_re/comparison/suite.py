@@ -89,6 +89,8 @@ class SuiteOptions:
     recipe: the recipe that entries start from.
     set: keys of all entries, as --set takes them.
     seeds: the table is over these.
+    by_seed: seed -> further keys of all entries on it, after `set`, e.g. the files of its fold of a cross-validation;
+      also of seeds of a sweep.
     metrics: columns, best value over the rounds; the first is that of the curves and differences.
     choose_by: a metric of the dev split; in place of the best value stands that of the round which is best by it. Where
       it is left out and all entries choose by one metric on their clients' dev examples ([choice]), it is that.
@@ -109,6 +111,7 @@ class SuiteOptions:
     recipe: str | None = None
     set: tuple[str, ...] = ()
     seeds: tuple[int, ...] = (0, 1, 2)
+    by_seed: dict[str, tuple[str, ...]] = field(default_factory=dict)
     metrics: tuple[str, ...] = ("test/accuracy", "train/loss")
     choose_by: str | None = None
     sweep: dict = field(default_factory=dict)
@@ -203,6 +206,9 @@ def load_suite(
         raise UserError(f"{path}: 'seeds' must be one or more different whole numbers")
     if min(options.seeds) < 0 or max(options.seeds) >= SEEDS:
         raise UserError(f"{path}: 'seeds' must be whole numbers from 0 to 2^32 - 1")
+    for text in options.by_seed:
+        if not re.fullmatch("0|[1-9][0-9]{0,9}", text) or int(text) >= SEEDS:
+            raise UserError(f"{path}: [by_seed]: {text[:40]!r} is no seed; seeds are whole numbers from 0 to 2^32 - 1")
     compared = [name for claim in options.claim for name in (claim.method, claim.baseline)]
     for wanted in (*compared, *(name for gain in options.gain for name in vars(gain).values())):
         if wanted not in names:
@@ -211,11 +217,15 @@ def load_suite(
     _require_metrics(options, str(path))
     entries = tuple(_suite_entry(options, entry, str(path), overrides) for entry in options.entry)
     for entry in entries:
-        entry.recipe_for(options.seeds[0])  # a bad entry is refused before anything runs
+        for seed in {options.seeds[0], *map(int, options.by_seed)}:
+            entry.recipe_for(seed)  # a bad entry is refused before anything runs
     command = _command(f"--suite {name_or_path}", overrides, seeds, sweep)
     chosen = {"seeds": seeds or options.seeds, "choose_by": options.choose_by or _chosen_by(entries, options.seeds[0])}
     of_entries = {entry.name: None if sweep else entry.sweep for entry in options.entry}
     tuning = read_sweep(sweep or options.sweep, of_entries, **chosen, overrides=overrides, source=str(path))
+    run_on = {*chosen["seeds"], *(() if tuning is None else tuning.seeds)}
+    if options.by_seed and (without := run_on - {int(seed) for seed in options.by_seed}):
+        raise UserError(f"{path}: [by_seed] has nothing for seed {min(without)}; add it, or leave that seed out")
     _try_settings(entries, tuning)
     return Suite(**{**vars(options), **chosen}, command=command, entries=entries, tuning=tuning)
 
@@ -371,7 +381,7 @@ def _suite_entry(options: SuiteOptions, entry: EntryOptions, source: str, overri
         table.pop("published", None)
         if entry.algorithm is not None:
             table["algorithm"] = dict(entry.algorithm)
-        for override in (*options.set, *entry.set, *more):
+        for override in (*options.set, *options.by_seed.get(str(seed), ()), *entry.set, *more):
             reading.apply_override(table, override)
         return reading.resolve(table, f"{source}, entry '{entry.name}'", applied, seed)
 
