@@ -48,3 +48,12 @@ def test_counts(data_dir, name, label, split, size, relations, counts, notes):
     assert counts.items() <= counted.items()
     if name == "chemprot":
         assert not any(m.overlapping or m.head > m.tail for m in corpus.mentions)
+
+
+@pytest.mark.parametrize("name, size, f1", [("euadr", 355, 84.9), ("gad", 5330, 68.9)])
+def test_f1_of_naming_every_pair_associated(data_dir, name, size, f1):
+    """The figures of docs/results/feded.md: the mean over the ten folds."""
+    tests = [load_relations(name, data_dir, split=split) for split in ("test", *(f"test-{n}" for n in range(2, 11)))]
+    shares = [Counter(m.relation for m in test.mentions)["associated"] / len(test.mentions) for test in tests]
+    assert sum(len(test.mentions) for test in tests) == size
+    assert 100 * sum(2 * share / (1 + share) for share in shares) / 10 == pytest.approx(f1, abs=0.05)
