@@ -103,7 +103,7 @@ def pytest_collection_finish():
 @pytest.fixture(scope="module", autouse=True)
 def frozen_afterwards():
     """What a file of tests leaves, above all traced graphs, mostly stays, and a collection takes some seconds to look
-    through all of it. Half of the suite's time went there."""
+    through all of it: a fifth of the suite's time went there."""
     yield
     gc.collect()
     gc.freeze()
