@@ -96,8 +96,7 @@ def pytest_collection_finish():
     """What was imported stays; the collector need not look through it again and again, nor at the end."""
     if "tensorflow" in sys.modules:
         _note_no_stacks()
-    gc.collect()
-    gc.freeze()
+    _freeze()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -105,6 +104,10 @@ def frozen_afterwards():
     """What a file of tests leaves, above all traced graphs, mostly stays, and a collection takes some seconds to look
     through all of it: a fifth of the suite's time went there."""
     yield
+    _freeze()
+
+
+def _freeze():
     gc.collect()
     gc.freeze()
 
