@@ -395,7 +395,7 @@ def test_groups_of_clients_can_be_computed_apart(name, how, stages):
     [
         ("fedavg", "words"),
         pytest.param("feded", "words", marks=pytest.mark.slow),  # its sums are tested above
-        ("fedpap", "eight_bits"),
+        pytest.param("fedpap", "eight_bits", marks=pytest.mark.slow),
         ("scaffold", "top"),
     ],
 )

@@ -46,7 +46,7 @@ def test_a_round_of_every_algorithm_has_gpu_kernels(name):
     assert len(names) > 10 and only_on_cpu(names) <= (ROWS_OF_BAGS if case(name).bags else set())
 
 
-@pytest.mark.parametrize("name", ["lstm", "pcnn", "text_encoder"])
+@pytest.mark.parametrize("name", ["lstm", pytest.param("pcnn", marks=pytest.mark.slow), "text_encoder"])
 def test_the_training_of_every_kind_of_model_has_gpu_kernels(name):
     model, _, _ = model_with_examples(name)
     names = operations(algorithms.find("fedpap").build(model, options_of("fedpap")).next)

@@ -133,7 +133,11 @@ def processes():
     return functools.cache(lambda name: RULES[name][0].create(VALUE, WEIGHT))
 
 
-@pytest.mark.parametrize("name", RULES)
+# Parts of "clip, rfa, attention".
+SLOW = ("clip, rfa", "clip, attention", "rfa from the mean")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in RULES])
 def test_a_rule_is_its_numpy_version_in_any_order(processes, runtimes, name):
     updates, weights = [*HONEST, -5 * TRUTH, 0.2 * TRUTH], [3, 1, 1, 0, 2, 1, 1, 4, 1, 1, 0]
     result = aggregate(processes(name), updates, weights)[0]

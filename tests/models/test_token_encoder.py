@@ -35,6 +35,9 @@ HALF = 5e-3
 """Between two forms that both round to float16: a value in the middle of two such numbers may fall to either."""
 every_form = pytest.mark.parametrize("crf", [False, True], ids=["softmax", "crf"])
 every_length = pytest.mark.parametrize("long", [False, True], ids=["short", "in windows"])
+mostly_windows = pytest.mark.parametrize(
+    "long", [pytest.param(False, marks=pytest.mark.slow, id="short"), pytest.param(True, id="in windows")]
+)
 
 
 def inputs(long=False, of="bert", layers=LAYERS, scheme="BIO"):
@@ -156,7 +159,7 @@ def test_padding_gets_no_gradient(long):
 # Frozen layers and adapters
 
 
-@every_length
+@mostly_windows
 @pytest.mark.parametrize("of", [KINDS[0], *(pytest.param(of, marks=pytest.mark.slow) for of in KINDS[1:])])
 @pytest.mark.parametrize("frozen_layers", [1, pytest.param(LAYERS, marks=pytest.mark.slow)])
 def test_frozen_layers_that_ran_before_give_what_they_give_in_each_step(frozen_layers, of, long):
@@ -193,7 +196,7 @@ def adapter(kind):
 
 
 @pytest.mark.parametrize("frozen_layers", [pytest.param(0, marks=pytest.mark.slow), 1])
-@every_length
+@mostly_windows
 @pytest.mark.parametrize("kind", ["lora", *(pytest.param(k, marks=pytest.mark.slow) for k in ("ffa_lora", "bitfit"))])
 def test_an_adapter_is_what_is_trained_and_computes_the_same_in_all_forms(kind, long, frozen_layers):
     """What clients train, the whole model with the adapter, and the encoder that it is merged into."""

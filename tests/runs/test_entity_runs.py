@@ -79,8 +79,8 @@ REFUSED = {
 }
 """What the others train, these do not: the line names the algorithm and what to do."""
 
-QUICK = {"fedpap", "moon", "fedlc", "scaffold", "feded"}
-"""A client state, a proximal term and attention, changed logits, control variates, predictions in place of weights."""
+QUICK = {"fedpap", "moon", "feded"}
+"""A proximal term and attention, a client state, predictions in place of weights."""
 
 AT_SERVER = {"task": {"server_share": 0.25}}
 SECTIONS = {"feded": AT_SERVER, "fedavg_server_pass": AT_SERVER}

@@ -38,9 +38,9 @@ def three_clients(number):
     return [*clients_of_round(number), toolbox.client(np.where(np.arange(3) == 1, np.nan, x), y, seed=(0, 9))]
 
 
-REPRESENTATIVES = {"fedcmc", "feded", "lazy_mil"}
-"""One for each number of stages, for states of clients, for examples at the server and for bags. FedPAP and SCAFFOLD
-are among the quick tests of rules (tests/computations/test_rules.py)."""
+REPRESENTATIVES = {"feded", "lazy_mil"}
+"""For examples at the server and for bags. FedPAP is among the quick tests of rules (tests/computations/test_rules.py),
+FedCMC among those of calls in one (tests/runtime/test_one_call.py)."""
 
 
 @pytest.mark.parametrize(

@@ -210,8 +210,8 @@ def test_a_call_at_the_same_time_goes_through_the_stages(runtime):
         assert_equal(result, expected)
 
 
-QUICK = {"fedcmc", "fedpap", "scaffold"}
-"""One for each number of stages, one with states of clients."""
+QUICK = {"fedcmc"}
+"""It has the most stages."""
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in NAMES])
