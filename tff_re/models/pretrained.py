@@ -351,7 +351,7 @@ def assign_pretrained(encoder: PieceEncoder, source: str) -> None:
         for name, variable in variables.items():
             value = value_of(name)
             if value.shape != tuple(variable.shape):
-                value = tf.concat([value, variable[len(value) :]], 0)
+                value = tf.concat([value, variable.read_value()[len(value) :]], 0)
             variable.assign(value)
 
 
