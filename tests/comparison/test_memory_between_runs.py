@@ -6,6 +6,7 @@ import gc
 import weakref
 
 import pytest
+import tensorflow as tf
 
 from tests.comparison.test_parallel import files
 from tests.models.test_frozen_layers import corpus, recipe  # noqa: F401
@@ -88,3 +89,33 @@ def test_outputs_of_frozen_layers_of_other_models_are_forgotten(corpus, monkeypa
     third = weakref.ref(changed(1))
     gc.collect()
     assert second() is None and third() is changed(1) and len(builder._outputs) == 1
+
+
+def test_no_encoder_of_an_earlier_model_stays(corpus):  # noqa: F811
+    def matrices():
+        gc.collect()
+        variables = (held for held in gc.get_objects() if isinstance(held, tf.Variable))
+        return {id(variable) for variable in variables if "word_embeddings" in variable.name}
+
+    before, builder = matrices(), ExperimentBuilder()
+    data = builder.prepare(recipe(corpus))
+    for frozen in (1, 2):
+        made = builder._changed(recipe(corpus, frozen_layers=frozen), data, ())
+        assert made.local_model(recipe(corpus, frozen_layers=frozen).model).initial_weights(0).trainable
+    assert matrices() <= before
+
+
+def test_what_runs_left_is_freed_when_the_process_has_grown(runs, monkeypatch):
+    def left_in_a_cycle():
+        model = type("Model", (), {})()
+        model.itself = model
+        return weakref.ref(model)
+
+    runs._runtime.between_runs()
+    held = left_in_a_cycle()
+    monkeypatch.setattr(in_process, "MOST_GROWTH", 2**60)
+    runs._runtime.between_runs()
+    assert held() is not None
+    monkeypatch.setattr(in_process, "MOST_GROWTH", -(2**60))
+    runs._runtime.between_runs()
+    assert held() is None

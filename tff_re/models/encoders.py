@@ -34,6 +34,7 @@ from tff_re.models.pretrained import (
     load_config,
     positions,
     require_vocabulary,
+    rows_of,
     source_of,
     stack_of,
 )
@@ -187,8 +188,7 @@ def _fixed_weights(options: EncoderOptions, encoder: Adaptable) -> FixedWeights:
 def _assign_new_rows(encoder: PieceEncoder, inputs, rows) -> None:
     """Exchanges the new pieces' rows of an embedding matrix."""
     matrix, (first, count) = encoder.main.embeddings.weight, _new_rows(inputs)
-    values = matrix.read_value()  # a slice of a variable keeps it for ever in TensorFlow 2.14
-    matrix.assign(tf.concat([values[:first], rows, values[first + count :]], 0))
+    matrix.assign(tf.concat([rows_of(matrix, 0, first), rows, rows_of(matrix, first + count)], 0))
 
 
 def _unfixed(inputs):
@@ -292,10 +292,7 @@ class EncoderModel(Model):
             if leaf_name(variable) not in ("lora_a", "lora_b"):
                 variable.assign(values[upper.tail(variable)])
         first, count = _new_rows(inputs)
-        matrix = (
-            encoder.main.embeddings.weight.read_value()
-        )  # a slice of a variable keeps it for ever in TensorFlow 2.14
-        rows = matrix[first : first + count].numpy()
+        rows = rows_of(encoder.main.embeddings.weight, first, first + count).numpy()
         return HiddenInput(dataclasses.replace(inputs, fixed=_fixed_weights(options, upper)), shape, seed, rows)
 
     def finished(self, options: EncoderOptions, inputs, num_classes: int, weights) -> tf.keras.Model:

@@ -351,8 +351,17 @@ def assign_pretrained(encoder: PieceEncoder, source: str) -> None:
         for name, variable in variables.items():
             value = value_of(name)
             if value.shape != tuple(variable.shape):
-                value = tf.concat([value, variable.read_value()[len(value) :]], 0)
+                value = tf.concat([value, rows_of(variable, len(value))], 0)
             variable.assign(value)
+
+
+def rows_of(variable: tf.Variable, start: int, end: int | None = None) -> tf.Tensor:
+    """Rows of a variable, for computing with them at once.
+
+    `variable[start:end]` would keep the variable for as long as the process lives: its result has a method `assign`,
+    and TensorFlow 2.14 does not free the cycle.
+    """
+    return variable.read_value()[start:end]
 
 
 def _variables(encoder: PieceEncoder, checkpoint: Checkpoint) -> dict[str, tf.Variable]:

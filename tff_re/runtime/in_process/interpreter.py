@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.eager import context
 
 from computations import federated as tff
 from tff_re.runtime.compiled_form import Step
@@ -106,6 +107,14 @@ class Execution:
         return self.values.take(value if client is None else value[client], step.type_signature)
 
 
+def return_memory() -> None:
+    """Free what only reference cycles hold, as graphs and models are, and give the memory back to the system."""
+    gc.collect()
+    context.context().clear_kernel_cache()  # which holds what functions became that are gone
+    with contextlib.suppress(OSError, AttributeError):  # of glibc
+        ctypes.CDLL(None).malloc_trim(0)  # or the freed memory would stay this process's
+
+
 class InProcessContext(tff.framework.SyncContext):
     """Compiles a computation like the worker's context, and runs it with this process's TensorFlow.
 
@@ -174,9 +183,7 @@ class InProcessContext(tff.framework.SyncContext):
                 total -= nodes
                 freed = freed or nodes > 0
         if freed:
-            gc.collect()  # graphs are reference cycles
-            with contextlib.suppress(OSError, AttributeError):  # of glibc
-                ctypes.CDLL(None).malloc_trim(0)  # or the freed memory would stay this process's
+            return_memory()
 
     def close(self) -> None:
         """Cancel the running computation and free everything."""

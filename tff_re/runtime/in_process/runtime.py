@@ -6,10 +6,15 @@ import contextlib
 import os
 from importlib import metadata
 
+import psutil
+
 from tff_re.runtime.base import THREADS_AN_OPERATION, Runtime, cores_to_use, threads_an_operation, usable_cores
 
 MOST_NODES = 60_000
 """Graph nodes that are held between runs: about 1 GB, the graphs of two to four algorithms with an encoder."""
+
+MOST_GROWTH = 2**28
+"""Bytes by which the process may grow before what earlier runs have left is freed."""
 
 
 class InProcessRuntime(Runtime):
@@ -48,6 +53,7 @@ class InProcessRuntime(Runtime):
         self._chosen_threads = threads
         self._gpus: list[str] = []
         self._opened = contextlib.ExitStack()
+        self._resident: int | None = None  # bytes when memory was last returned
 
     def share_cores(self) -> None:
         """Give each operation the threads that the round's clients leave it.
@@ -65,8 +71,16 @@ class InProcessRuntime(Runtime):
             tf.config.threading.set_intra_op_parallelism_threads(threads)
 
     def between_runs(self) -> None:
-        """See `Runtime`: the graphs of computations that were not used for longest."""
+        """See `Runtime`: the graphs of computations that were not used for longest, and what runs have left."""
+        from tff_re.runtime.in_process.interpreter import return_memory
+
         self.context.free_copies(MOST_NODES)
+        process = psutil.Process()
+        if self._resident is None:
+            self._resident = process.memory_info().rss
+        elif process.memory_info().rss > self._resident + MOST_GROWTH:
+            return_memory()
+            self._resident = process.memory_info().rss
 
     def _open(self):
         self.share_cores()
