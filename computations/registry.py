@@ -41,7 +41,6 @@ class Registry(Mapping):
         self._kind, self._packages = kind, packages
         self._entries: dict[str, Any] = {}
         self._modules: dict[str, str] = {}
-        self._complete = False
 
     def add(self, name: str, entry: Any, module: str) -> None:
         """Add an entry of that module.
@@ -71,12 +70,9 @@ class Registry(Mapping):
         return len(self._entries)
 
     def _import_all(self) -> None:
-        if self._complete:
-            return
         for package in self._packages:
             for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
                 importlib.import_module(f"{package}.{module.name}")
-        self._complete = True
 
 
 class FileRegistry(Mapping):
