@@ -6,8 +6,6 @@ import contextlib
 import os
 from importlib import metadata
 
-import psutil
-
 from tff_re.runtime.base import THREADS_AN_OPERATION, Runtime, cores_to_use, threads_an_operation, usable_cores
 
 MOST_NODES = 60_000
@@ -72,6 +70,8 @@ class InProcessRuntime(Runtime):
 
     def between_runs(self) -> None:
         """See `Runtime`: the graphs of computations that were not used for longest, and what runs have left."""
+        import psutil
+
         from tff_re.runtime.in_process.interpreter import return_memory
 
         self.context.free_copies(MOST_NODES)
