@@ -229,6 +229,16 @@ def test_a_choice_at_the_edge_goes_further_by_itself(tmp_path):
     assert swept_over(lambda s: -s[MU], settings, tmp_path, extend=False)[1] == []
 
 
+def test_equal_settings_go_further_at_both_edges(tmp_path):
+    settings = tuple({MU: mu} for mu in (0.1, 1.0, 10.0))
+    tuned, beyond, _ = swept_over(lambda s: max(s[MU], 10.0), settings, tmp_path)
+    assert [setting[MU] for _, setting in beyond] == [0.01, 100.0], "all three are equal, and the upper step is better"
+    assert tuned == Tuned({MU: 100.0}, 3, (MU,), 0, 2)
+    tuned, beyond, _ = swept_over(lambda s: 1.0, settings, tmp_path)
+    assert [setting[MU] for _, setting in beyond] == [0.01, 100.0, 0.001], "1000 is refused by the recipe"
+    assert tuned.setting == {MU: 0.1} and tuned.equals == 5
+
+
 def test_each_key_at_an_edge_goes_a_step_with_the_others_as_they_are(tmp_path):
     settings = tuple({MU: mu, EPOCHS: n} for mu in (0.1, 1.0, 10.0) for n in (1, 2, 4))
     _, beyond, _ = swept_over(lambda s: s[EPOCHS] - s[MU], settings, tmp_path)

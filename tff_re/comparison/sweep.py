@@ -220,7 +220,8 @@ def tune(
 
     A run's value is the best of the metric over its rounds, a setting's the mean over the seeds; the first of equals. A
     setting that diverged on a seed is out. Where the best one lies at the edge of its numbers, the sweep goes one step
-    further along each such key, at most `edges.MOST_STEPS` times.
+    further along each such key, at most `edges.MOST_STEPS` times; from each of equals, because they say nothing of the
+    direction.
 
     Args:
       sweep: what to try.
@@ -249,23 +250,27 @@ def tune(
             best = {} if outcome is None else outcome.at_best(sweep.choose_by)
             values.setdefault((entry, n), []).append(best.get(sweep.choose_by, math.nan))
 
-    def best_of(entry: str) -> tuple[int, int]:
+    def best_of(entry: str) -> list[int]:
         return _best([values[entry, n] for n in range(len(settings[entry]))], entry, sweep.choose_by)
 
     try_all(dict.fromkeys(settings, 0))
     for _ in range(MOST_STEPS if sweep.extend else 0):
         new = {}
         for entry, of_entry in settings.items():
-            steps = [s for s in further(of_entry[best_of(entry)[0]], of_entry) if s not in of_entry and fits(entry, s)]
-            if steps:
-                new[entry] = len(of_entry)
-                of_entry += steps
+            steps = [step for number in best_of(entry) for step in further(of_entry[number], of_entry)]
+            known = len(of_entry)
+            for step in steps:
+                if step not in of_entry and fits(entry, step):
+                    new[entry] = known
+                    of_entry.append(step)
         try_all(new)
     chosen, rows = {}, []
     for entry, of_entry in settings.items():
-        best, equals = best_of(entry)
+        best, *equals = best_of(entry)
         listed = len(sweep.settings[entry])
-        chosen[entry] = Tuned(of_entry[best], listed, edges(of_entry[best], of_entry), equals, len(of_entry) - listed)
+        chosen[entry] = Tuned(
+            of_entry[best], listed, edges(of_entry[best], of_entry), len(equals), len(of_entry) - listed
+        )
         rows += [
             [entry, number, describe(setting), *values[entry, number], int(number == best), int(number >= listed)]
             for number, setting in enumerate(of_entry)
@@ -276,16 +281,15 @@ def tune(
     return chosen
 
 
-def _best(values: Sequence[Sequence[float]], entry: str, choose_by: str) -> tuple[int, int]:
-    """(number of the best setting, how many others equal it), from each setting's values over the seeds."""
+def _best(values: Sequence[Sequence[float]], entry: str, choose_by: str) -> list[int]:
+    """Numbers of the best settings, several only if they are equal, from each setting's values over the seeds."""
     means, lower = list(map(statistics.fmean, values)), choose_by.endswith("loss")
     scores = [(-mean if lower else mean) if math.isfinite(mean) else -math.inf for mean in means]
-    best = int(np.argmax(scores))
-    if scores[best] == -math.inf:
+    if max(scores) == -math.inf:
         raise UserError(
             f"entry '{entry}': every setting of its sweep diverged on a tuning seed; try lower learning rates"
         )
-    return best, scores.count(scores[best]) - 1
+    return [number for number, score in enumerate(scores) if score == max(scores)]
 
 
 def add_to_report(report: Report, sweep: Sweep, outcomes: Mapping[str, Mapping[int, Outcome]], out: Path) -> None:
