@@ -243,6 +243,11 @@ CLAIMS: dict[tuple[str, str], list[Claim]] = {
         *_fedcmc("alpha-0.05-k-10-plain-partition-by-size", "frozen encoder, α = 0.05", 8.39),
         *_fedcmc("alpha-0.5-k-10-plain-partition-by-size", "frozen encoder, α = 0.5", 7.81),
         *(
+            Claim(f"FedCMC − {other}", gain, f"Table 3, CPR, {group}", f"ChemProt, PCNN, 500 sentences, {group}, {metric.replace('_', '-')}", f"fedcmc-500/comparison-{group}.csv", "FedCMC", f"test/{metric}", baseline=other, same_corpus=True)
+            for group, other, gain in (("unbalanced", "FedRS", 9.3), ("unbalanced", "FedLC", 7.8), ("balanced", "FedRS", 0.3), ("balanced", "FedLC", 1.4))
+            for metric in ("macro_f1", "micro_f1")
+        ),
+        *(
             claim
             for metric in ("micro_f1", "macro_f1")
             for claim in (
