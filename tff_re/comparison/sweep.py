@@ -285,11 +285,12 @@ def _best(values: Sequence[Sequence[float]], entry: str, choose_by: str) -> list
     """Numbers of the best settings, several only if they are equal, from each setting's values over the seeds."""
     means, lower = list(map(statistics.fmean, values)), choose_by.endswith("loss")
     scores = [(-mean if lower else mean) if math.isfinite(mean) else -math.inf for mean in means]
-    if max(scores) == -math.inf:
+    highest = max(scores)
+    if highest == -math.inf:
         raise UserError(
             f"entry '{entry}': every setting of its sweep diverged on a tuning seed; try lower learning rates"
         )
-    return [number for number, score in enumerate(scores) if score == max(scores)]
+    return [number for number, score in enumerate(scores) if score == highest]
 
 
 def add_to_report(report: Report, sweep: Sweep, outcomes: Mapping[str, Mapping[int, Outcome]], out: Path) -> None:
