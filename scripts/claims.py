@@ -19,6 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
+from scripts.published_gains import CLAIMS, IMCS_V2, MIE, Claim  # noqa: E402
 from tff_re.comparison.rows import Table  # noqa: E402
 from tff_re.comparison.statistics import Difference, difference_of, paired_difference  # noqa: E402
 from tff_re.comparison.tables import first_values, pooled_tuning  # noqa: E402
@@ -32,34 +33,6 @@ PUBLISHED_COMPARISONS = 123
 """With a baseline, in the tables of the five papers; counted by hand."""
 
 PER_SEED, FROM_MEANS, NOT_RECOMPUTED = "per seed", "table's means", "cannot be recomputed: no per-seed values"
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A published gain of a method, and the table that tests it.
-
-    Attributes:
-      comparison: "method − baseline".
-      published: gain in points.
-      source: the table in the paper.
-      data: our data.
-      file: the table in docs/results.
-      row, metric: row and column group of that table.
-      baseline: another row; '': the table's first.
-      same_corpus: whether our data are of the paper's corpus, mostly a part of it.
-      made_up: whether they were made up for the comparison.
-    """
-
-    comparison: str
-    published: float
-    source: str
-    data: str
-    file: str
-    row: str
-    metric: str
-    baseline: str = ""
-    same_corpus: bool = False
-    made_up: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,211 +60,6 @@ class Line:
     judged: bool = True
     verdict: str = "–"
     alone: str = "–"
-
-
-def _synthetic(row: str, published: float) -> Claim:
-    file = "flcmc-synthetic/comparison.csv"
-    return Claim(
-        f"{row} − FedAvgS", published, "Table 8", "synthetic(0.5, 0.5)", file, row, "test/accuracy", same_corpus=True
-    )
-
-
-_TABLE_9 = {
-    "SGD": ("FedAvg", {"FedAtt": 2, "FedPA": 5}),
-    "Adam": ("FedAvgS", {"FedProxP": 2, "FedAttS": 3, "FedPAP": 6}),
-}
-"""Optimizer -> baseline, published gains of FLCMC's Table 9."""
-
-
-def _table_9(data: str, files: str, *, same_corpus: bool) -> list[Claim]:
-    """The claims on two tables of ours, `files` with an optimizer's name in it."""
-    return [
-        Claim(
-            f"{row} − {baseline}",
-            gain,
-            "Table 9",
-            f"{data}, {optimizer}",
-            files.format(optimizer.lower()),
-            row,
-            "test/accuracy",
-            same_corpus=same_corpus,
-        )
-        for optimizer, (baseline, gains) in _TABLE_9.items()
-        for row, gain in gains.items()
-    ]
-
-
-def _lstm(row: str, suffix: str, published: float, file: str, rounds: int) -> Claim:
-    data = f"MIE, LSTM, Adam, {rounds} rounds"
-    return Claim(f"{row} − FedAvgS", published, "Table 10", data, file, f"{row}{suffix}", "test/accuracy")
-
-
-def _chemprot(row: str, published: float, group: str, data: str, metric: str, method: str = "FedCMC") -> Claim:
-    file, kind = f"fedcmc-chemprot/comparison-{group}.csv", metric.replace("_", "-")
-    return Claim(
-        f"{method} − FedAvg",
-        published,
-        "Table 2, CPR",
-        f"ChemProt, {data}, {kind}",
-        file,
-        row,
-        f"test/{metric}",
-        same_corpus=True,
-    )
-
-
-def _fedcmc(group: str, data: str, published: float) -> list[Claim]:
-    suite = "fedcmc-tuned-encoder" if "frozen" in data else "fedcmc-tuned"
-    source = f"{suite}/comparison-{group}.csv", "FedCMC"
-    return [
-        Claim(
-            "FedCMC − FedAvg",
-            published,
-            "Table 2, CPR",
-            f"ChemProt, {data}, {metric.replace('_', '-')}",
-            *source,
-            f"test/{metric}",
-            same_corpus=True,
-        )
-        for metric in ("macro_f1", "micro_f1")
-    ]
-
-
-_MIRGENE = {0.2: (2.87, 6.51, 3.64), 1.0: (3.83, 7.13, 3.30)}
-"""C -> published Lazy MIL − ONE, Lazy MIL − NONE, ONE − NONE on MIRGENE, which is biomedical and binary as CDR is."""
-_NYT10 = (4.7, 9.02, 4.32), "NYT10, C = 0.1"
-
-
-def _bags(
-    gains: tuple,
-    source: str,
-    data: str,
-    file: str,
-    row: str = "Lazy MIL",
-    suffix: str = "",
-    *,
-    one: bool = True,
-    made_up: bool = False,
-) -> list[Claim]:
-    """Lazy MIL − ONE, Lazy MIL − NONE and, with `one`, ONE − NONE."""
-    rows = [("Lazy MIL − ONE", row, "ONE"), ("Lazy MIL − NONE", row, "")]
-    claims = [
-        Claim(name, gain, source, f"{data}{suffix}", file, method, "test/auc", baseline, made_up=made_up)
-        for (name, method, baseline), gain in zip(rows, gains, strict=False)
-    ]
-    return claims + [Claim("ONE − NONE", gains[2], source, data, file, "ONE", "test/auc", made_up=made_up)] * one
-
-
-def _cdr(clients: int, share: float) -> list[Claim]:
-    file = f"lazy-mil-cdr/comparison-k-{clients}-c-{share}.csv"
-    return _bags(_MIRGENE[share], f"MIRGENE, C = {share}", f"CDR, K = {clients}, C = {share}", file)
-
-
-def _cdr_steps() -> list[Claim]:
-    source = f"MIRGENE, C = {0.2}", "CDR, K = 10, C = 0.2, 20 rounds", "lazy-mil-cdr-steps/comparison-k-10-c-0.2.csv"
-    equal_rounds = _bags(_MIRGENE[0.2], *source, suffix=", equal rounds")
-    return (
-        equal_rounds[:2]
-        + _bags(_MIRGENE[0.2], *source, "Lazy MIL with NONE's steps", ", equal steps", one=False)
-        + equal_rounds[2:]
-    )
-
-
-def _planted(noise: str, group: str, *rows: tuple[str, str]) -> list[Claim]:
-    source = *_NYT10, f"made up, noise {noise}", f"lazy-mil-planted/comparison-noise-{group}.csv"
-    return [
-        c
-        for n, (row, suffix) in enumerate(rows)
-        for c in _bags(*source, row, suffix, one=n == 0 and "rounds" not in group, made_up=True)
-    ]
-
-
-def _long_tail() -> list[Claim]:
-    source = (
-        *_NYT10,
-        "bags as long as NYT10's",
-        "lazy-mil-long-tail/comparison-each-pair-has-a-true-sentence-noise-0.8.csv",
-    )
-    return _bags(*source, suffix=", equal rounds", made_up=True) + _bags(
-        *source, "Lazy MIL with NONE's steps", ", equal steps", one=False, made_up=True
-    )
-
-
-_UPPER_LAYERS, _WHOLE_ENCODER = "alpha-0.05-the-upper-two-layers-are-trained", "alpha-0.05-the-whole-encoder-is-trained"
-_IMCS_V2, _MIE = "flcmc-imcs-v2/comparison-symptoms-{}.csv", "flcmc-imcs-lr/comparison-{}.csv"
-"""Of an optimizer."""
-_LSTM, _LSTM_100 = "flcmc-imcs-lstm/comparison-table-10-adam.csv", "flcmc-imcs/comparison-table-10-lstm-adam.csv"
-_EQUAL_ROUNDS, _EQUAL_STEPS = ("Lazy MIL", ", equal rounds"), ("Lazy MIL with NONE's steps", ", equal steps")
-
-CLAIMS: dict[tuple[str, str], list[Claim]] = {
-    ("FLCMC", "flcmc"): [
-        *(_synthetic(row, gain) for row, gain in (("FedAttS", 7), ("FedPAP", 7), ("FedProxP", 2), ("FedAvgT", -1))),
-        *_table_9("IMCS-V2, word vectors", _IMCS_V2, same_corpus=True),
-        *_table_9("MIE, logistic regression", _MIE, same_corpus=False),
-        *(
-            _lstm(row, suffix, gain, file, rounds)
-            for file, suffix, rounds in ((_LSTM, "", 50), (_LSTM_100, " (LSTM)", 100))
-            for row, gain in (("FedProxP", 3.84), ("FedAttS", 3.84), ("FedPAP", 4.61))
-        ),
-    ],
-    ("FedCMC", "fedcmc"): [
-        *_fedcmc("alpha-0.05-k-10-plain-partition-by-size", "PCNN, α = 0.05", 8.39),
-        *_fedcmc("alpha-0.5-k-10-plain-partition-by-size", "PCNN, α = 0.5", 7.81),
-        *_fedcmc("alpha-0.05-k-10-moon-s-partition-by-size", "PCNN, α = 0.05, MOON's partition", 8.39),
-        *_fedcmc("alpha-0.05-k-10-plain-partition-alike", "PCNN, α = 0.05, clients count alike", 8.39),
-        *_fedcmc("alpha-0.05-k-50-plain-partition-by-size", "PCNN, α = 0.05, K = 50", 12.2),
-        *_fedcmc("alpha-0.05-k-10-plain-partition-by-size", "frozen encoder, α = 0.05", 8.39),
-        *_fedcmc("alpha-0.5-k-10-plain-partition-by-size", "frozen encoder, α = 0.5", 7.81),
-        *(
-            Claim(f"FedCMC − {other}", gain, f"Table 3, CPR, {group}", f"ChemProt, PCNN, 500 sentences, {group}, {metric.replace('_', '-')}", f"fedcmc-500/comparison-{group}.csv", "FedCMC", f"test/{metric}", baseline=other, same_corpus=True)
-            for group, other, gain in (("unbalanced", "FedRS", 9.3), ("unbalanced", "FedLC", 7.8), ("balanced", "FedRS", 0.3), ("balanced", "FedLC", 1.4))
-            for metric in ("macro_f1", "micro_f1")
-        ),
-        *(
-            claim
-            for metric in ("micro_f1", "macro_f1")
-            for claim in (
-                _chemprot("FedCMC", 8.39, _UPPER_LAYERS, "α = 0.05, upper two layers", metric),
-                _chemprot("FedCMC (whole)", 8.39, _WHOLE_ENCODER, "α = 0.05, whole encoder", metric),
-                _chemprot("FedCMC (uniform)", 8.39, "alpha-0.05-every-client-counts-one", "α = 0.05, clients count alike", metric),
-                _chemprot("FedRS", 2.81, _UPPER_LAYERS, "α = 0.05, upper two layers", metric, "FedRS"),
-                _chemprot("FedLC", 4.09, _UPPER_LAYERS, "α = 0.05, upper two layers", metric, "FedLC"),
-                _chemprot("FedCMC (α=0.5)", 7.81, _UPPER_LAYERS.replace("0.05", "0.5"), "α = 0.5, upper two layers", metric),
-            )
-        ),
-        *(
-            Claim("FedCMC − FedAvg", gain, "Table 2, PGR", f"PGR, α = {alpha}", f"fedcmc-pgr/comparison-alpha-{alpha}-the-upper-two-layers-are-trained.csv", row, "test/micro_f1", same_corpus=True)
-            for alpha, row, gain in (("0.05", "FedCMC", 4.04), ("0.5", "FedCMC (α=0.5)", 3.12))
-        ),
-    ],
-    ("FedED", "feded"): [
-        Claim("FedED − FedAvg", 3.38, "Table 3, GAD", "GAD, frozen encoder", "feded-gad/comparison.csv", "FedED", "test/micro_f1", same_corpus=True),
-        Claim("FedAtt − FedAvg", 1.37, "Table 3, GAD", "GAD, frozen encoder", "feded-gad/comparison.csv", "FedAtt", "test/micro_f1", same_corpus=True),
-        Claim("FedED − FedAvg", 3.22, "Table 4, EU-ADR", "EU-ADR, frozen encoder", "feded-euadr/comparison.csv", "FedED", "test/micro_f1", same_corpus=True),
-        Claim("FedAtt − FedAvg", 1.89, "Table 4, EU-ADR", "EU-ADR, frozen encoder", "feded-euadr/comparison.csv", "FedAtt", "test/micro_f1", same_corpus=True),
-        Claim("FedED − FedAvg", 2.54, "i2b2; GAD 3.38, EU-ADR 3.22", "ADE, tuned on dev", "feded-tuned/comparison.csv", "FedED", "test/micro_f1"),
-        Claim("FedED − FedAvg", 2.54, "i2b2; GAD 3.38, EU-ADR 3.22", "ADE, all rates 1e-3", "feded-ade/comparison.csv", "FedED", "test/micro_f1"),
-        Claim("FedAtt − FedAvg", 0.31, "i2b2; GAD 1.37, EU-ADR 1.89", "ADE", "feded-ade/comparison.csv", "FedAtt", "test/micro_f1"),
-    ],
-    ("FedDS, Lazy MIL", "fedds"): [
-        *(claim for clients in (10, 50) for share in (0.2, 1.0) for claim in _cdr(clients, share)),
-        *_cdr_steps(),
-        *_planted("0.8", "0.8", _EQUAL_ROUNDS, _EQUAL_STEPS),
-        *_planted("0.8, 40 rounds", "0.8-40-rounds", ("Lazy MIL", "")),
-        *_planted("0.65", "0.65", _EQUAL_STEPS),
-        *_long_tail(),
-    ],
-    ("FedLCC", "fedlcc"): [
-        Claim(f"{row} − FedAvg", gain, f"Table 3, CDR, {name}", f"CDR, {name}", f"fedlcc-cdr/comparison-{name.lower()}.csv", row, "test/f1", same_corpus=True)
-        for name, gains in (("non-IID", (0.55, 2.59)), ("IID", (1.16, 3.11)))
-        for row, gain in zip(("FedAtt", "FedLCC"), gains, strict=True)
-    ]
-    + [
-        Claim(f"{row} − FedAvg", gain, "Table 3, CDR, non-IID", "CDR, non-IID, 30 rounds, 100 documents", "fedlcc-30-rounds/comparison-cdr-non-iid.csv", row, "test/f1", same_corpus=True)
-        for row, gain in (("FedAtt", 0.55), ("FedLCC", 2.59), ("Centralised", 5.09))
-    ]
-    + [Claim("FedLCC − FedAvg", 0.92, "Table 4, CHR, non-IID", "CHR, non-IID, 30 rounds, 40 documents", "fedlcc-30-rounds/comparison-chr-non-iid.csv", "FedLCC", "test/f1", same_corpus=True)],
-}  # fmt: skip
 
 
 # What was measured
@@ -445,7 +213,7 @@ def notes() -> dict[str, str]:
     """Page of a paper -> what a reader of its lines has to know."""
     lcc = "fedlcc-30-rounds/comparison-cdr-non-iid.csv"
     return {
-        "flcmc": f"The gains are mostly not attention's: the uniform mean with the same server step has {ours(_SYNTHETIC, 'uniform mean, λ=4', 'best')} of FedAttS' {ours(_SYNTHETIC, 'FedAttS', 'best')} on the synthetic data; with SGD on MIE it has {ours(_MIE.format('sgd'), 'SGD, uniform mean, λ=4', 'best')} for FedAtt's {ours(_MIE.format('sgd'), 'FedAtt', 'best')}; with Adam and PAdam {ours(_MIE.format('adam'), 'Adam, uniform mean, PAdam, λ=9')} for FedPAP's {ours(_MIE.format('adam'), 'FedPAP')} in the last rounds. On IMCS-V2, the paper's own corpus, FedPAP has {ours(_IMCS_V2.format('adam'), 'FedPAP', 'best')} on FedAvgS, and {ours(_IMCS_V2.format('adam'), 'FedPAP', 'best', baseline='uniform mean, PAdam, λ=9')} on the uniform mean with PAdam and the same λ. MIE tests on about 270 sentences a seed: one sentence is 0.4 points. With the LSTM and 50 rounds \"final\" is one evaluated round (50). No option was tuned.",
+        "flcmc": f"The gains are mostly not attention's: the uniform mean with the same server step has {ours(_SYNTHETIC, 'uniform mean, λ=4', 'best')} of FedAttS' {ours(_SYNTHETIC, 'FedAttS', 'best')} on the synthetic data; with SGD on MIE it has {ours(MIE.format('sgd'), 'SGD, uniform mean, λ=4', 'best')} for FedAtt's {ours(MIE.format('sgd'), 'FedAtt', 'best')}; with Adam and PAdam {ours(MIE.format('adam'), 'Adam, uniform mean, PAdam, λ=9')} for FedPAP's {ours(MIE.format('adam'), 'FedPAP')} in the last rounds. On IMCS-V2, the paper's own corpus, FedPAP has {ours(IMCS_V2.format('adam'), 'FedPAP', 'best')} on FedAvgS, and {ours(IMCS_V2.format('adam'), 'FedPAP', 'best', baseline='uniform mean, PAdam, λ=9')} on the uniform mean with PAdam and the same λ. MIE tests on about 270 sentences a seed: one sentence is 0.4 points. With the LSTM and 50 rounds \"final\" is one evaluated round (50). No option was tuned.",
         "fedcmc": "The PCNN and the frozen pretrained encoder have eight seeds, the trained encoder two, which are too few to decide. The paper's encoder (DistilBERT) was not trained. With eight seeds the rates were chosen on dev, and the test set is the whole official dev split. The paper does not say which F1 it prints, so both are here.",
         "feded": f"Clinical BERT was not trained: on GAD and EU-ADR MiniLM-L6 is frozen and a dense layer above it is trained; on ADE, which is not the paper's corpus, it is a PCNN, judged by the smallest of the three published gains. The pooled row leaves no room for FedED's gain: it is {ours('feded-gad/comparison.csv', 'Centralised, D_v included', 'chosen', metric='test/micro_f1')} on FedAvg on GAD and {ours('feded-tuned/comparison.csv', 'pooled', 'chosen', metric='test/micro_f1')} on ADE. On EU-ADR no row is above naming every pair associated, whose F1 of 84.9 (mean over BioBERT's ten folds) is above the 83.87 that the paper prints for FedED. FedAvg with a plain pass over the server's examples D_v, which the paper does not have, is {ours('feded-gad/comparison.csv', 'FedAvg and the same pass over D_v', 'chosen', metric='test/micro_f1')} on FedAvg in F1 on GAD, {ours('feded-tuned/comparison.csv', 'FedAvg and the same pass over D_v', 'chosen', metric='test/micro_f1')} on ADE.",
         "fedds": "CDR is not the paper's corpus; it is judged by the published gains on MIRGENE, which is biomedical and binary, too. The made-up corpora were chosen for having a gap between NONE and true sentences; a gain there says that the effect exists, not that it is found in real data. Rates were not searched. At equal rounds Lazy MIL takes fewer local steps than the others. The pooled row trains on noisy labels, so a method that removes noise may pass it: its room is a soft bound.",
