@@ -217,7 +217,7 @@ CLAIMS: dict[tuple[str, str], list[Claim]] = {
     ],
     ("FedCMC", "fedcmc"): [
         *_table_2("CPR", "ChemProt", "fedcmc-table-2", {"macro_f1": ", macro-f1", "micro_f1": ", micro-f1"}),
-        # PGRLATER *_table_2("PGR", "PGR", "fedcmc-table-2-pgr", {"micro_f1": ""}),
+        *_table_2("PGR", "PGR", "fedcmc-table-2-pgr", {"micro_f1": ""}),
         *_fedcmc("alpha-0.05-k-10-plain-partition-by-size", "PCNN, α = 0.05", 8.39),
         *_fedcmc("alpha-0.5-k-10-plain-partition-by-size", "PCNN, α = 0.5", 7.81),
         *_fedcmc("alpha-0.05-k-10-moon-s-partition-by-size", "PCNN, α = 0.05, MOON's partition", 8.39),
