@@ -15,9 +15,9 @@ for `python -m tff_re.run`. Exit codes: 0, 2 for bad input (one line on standard
 def markdown() -> str:
     """The page, with a section for each command."""
     parts = [HEADER]
-    parent = click.Context(cli, info_name="python -m tff_re.run", **{**cli.context_settings, "terminal_width": 100})
+    parent = click.Context(cli, info_name="python -m tff_re.run", terminal_width=100, **cli.context_settings)
     for name, command in cli.commands.items():
-        context = click.Context(command, parent, info_name=name, terminal_width=100)
+        context = click.Context(command, parent, info_name=name)
         text = "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
         parts.append(f"## {name}\n\n```text\n{text}\n```")
     return "\n\n".join(parts) + "\n"

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tff_re.comparison.suite import slug
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -71,11 +73,29 @@ def _lstm(row: str, suffix: str, published: float, file: str, rounds: int) -> Cl
     return Claim(f"{row} − FedAvgS", published, "Table 10", data, file, f"{row}{suffix}", "test/accuracy")
 
 
-def _chemprot(row: str, published: float, group: str, data: str, metric: str, method: str = "FedCMC") -> Claim:
+_MILD, _SKEWED, _K_20, _K_50 = "α = 0.5, K = 10", "α = 0.05, K = 10", "α = 0.05, K = 20", "α = 0.05, K = 50"
+_TABLE_2 = {
+    "CPR": {
+        _MILD: {"MOON": -1.24, "FedRS": 3.32, "FedLC": 2.29, "FedCMC": 7.81},
+        _SKEWED: {"MOON": 0.24, "FedRS": 2.81, "FedLC": 4.09, "FedCMC": 8.39},
+        _K_20: {"FedCMC": 10.38},
+        _K_50: {"FedCMC": 12.2},
+    },
+    "PGR": {
+        _MILD: {"MOON": 1.19, "FedRS": 1.84, "FedLC": 1.8, "FedCMC": 3.12},
+        _SKEWED: {"MOON": -0.34, "FedRS": 2.13, "FedLC": 3.46, "FedCMC": 4.04},
+        _K_20: {"FedCMC": 4.41},
+        _K_50: {"FedCMC": 8.2},
+    },
+}
+"""Corpus -> cell -> published gains on FedAvg of FedCMC's Table 2."""
+
+
+def _chemprot(row: str, cell: str, group: str, data: str, metric: str, method: str = "FedCMC") -> Claim:
     file, kind = f"fedcmc-chemprot/comparison-{group}.csv", metric.replace("_", "-")
     return Claim(
         f"{method} − FedAvg",
-        published,
+        _TABLE_2["CPR"][cell][method],
         "Table 2, CPR",
         f"ChemProt, {data}, {kind}",
         file,
@@ -85,13 +105,13 @@ def _chemprot(row: str, published: float, group: str, data: str, metric: str, me
     )
 
 
-def _fedcmc(group: str, data: str, published: float) -> list[Claim]:
+def _fedcmc(group: str, data: str, cell: str) -> list[Claim]:
     suite = "fedcmc-tuned-encoder" if "frozen" in data else "fedcmc-tuned"
     source = f"{suite}/comparison-{group}.csv", "FedCMC"
     return [
         Claim(
             "FedCMC − FedAvg",
-            published,
+            _TABLE_2["CPR"][cell]["FedCMC"],
             "Table 2, CPR",
             f"ChemProt, {data}, {metric.replace('_', '-')}",
             *source,
@@ -102,23 +122,6 @@ def _fedcmc(group: str, data: str, published: float) -> list[Claim]:
     ]
 
 
-_TABLE_2 = {
-    "CPR": {
-        "α = 0.5, K = 10": {"MOON": -1.24, "FedRS": 3.32, "FedLC": 2.29, "FedCMC": 7.81},
-        "α = 0.05, K = 10": {"MOON": 0.24, "FedRS": 2.81, "FedLC": 4.09, "FedCMC": 8.39},
-        "α = 0.05, K = 20": {"FedCMC": 10.38},
-        "α = 0.05, K = 50": {"FedCMC": 12.2},
-    },
-    "PGR": {
-        "α = 0.5, K = 10": {"MOON": 1.19, "FedRS": 1.84, "FedLC": 1.8, "FedCMC": 3.12},
-        "α = 0.05, K = 10": {"MOON": -0.34, "FedRS": 2.13, "FedLC": 3.46, "FedCMC": 4.04},
-        "α = 0.05, K = 20": {"FedCMC": 4.41},
-        "α = 0.05, K = 50": {"FedCMC": 8.2},
-    },
-}
-"""Corpus -> cell -> published gains on FedAvg of FedCMC's Table 2."""
-
-
 def _table_2(corpus: str, data: str, suite: str, metrics: dict[str, str]) -> list[Claim]:
     """All cells of a corpus; metric -> what to say of it."""
     return [
@@ -127,7 +130,7 @@ def _table_2(corpus: str, data: str, suite: str, metrics: dict[str, str]) -> lis
             gain,
             f"Table 2, {corpus}",
             f"{data}, PCNN, all sentences, {cell}{kind}",
-            f"{suite}/comparison-{cell.replace('α', 'alpha').replace(' = ', '-').replace(', ', '-').lower()}.csv",
+            f"{suite}/comparison-{slug(cell)}.csv",
             method,
             f"test/{metric}",
             same_corpus=True,
@@ -218,13 +221,13 @@ CLAIMS: dict[tuple[str, str], list[Claim]] = {
     ("FedCMC", "fedcmc"): [
         *_table_2("CPR", "ChemProt", "fedcmc-table-2", {"macro_f1": ", macro-f1", "micro_f1": ", micro-f1"}),
         *_table_2("PGR", "PGR", "fedcmc-table-2-pgr", {"micro_f1": ""}),
-        *_fedcmc("alpha-0.05-k-10-plain-partition-by-size", "PCNN, α = 0.05", 8.39),
-        *_fedcmc("alpha-0.5-k-10-plain-partition-by-size", "PCNN, α = 0.5", 7.81),
-        *_fedcmc("alpha-0.05-k-10-moon-s-partition-by-size", "PCNN, α = 0.05, MOON's partition", 8.39),
-        *_fedcmc("alpha-0.05-k-10-plain-partition-alike", "PCNN, α = 0.05, clients count alike", 8.39),
-        *_fedcmc("alpha-0.05-k-50-plain-partition-by-size", "PCNN, α = 0.05, K = 50", 12.2),
-        *_fedcmc("alpha-0.05-k-10-plain-partition-by-size", "frozen encoder, α = 0.05", 8.39),
-        *_fedcmc("alpha-0.5-k-10-plain-partition-by-size", "frozen encoder, α = 0.5", 7.81),
+        *_fedcmc("alpha-0.05-k-10-plain-partition-by-size", "PCNN, α = 0.05", _SKEWED),
+        *_fedcmc("alpha-0.5-k-10-plain-partition-by-size", "PCNN, α = 0.5", _MILD),
+        *_fedcmc("alpha-0.05-k-10-moon-s-partition-by-size", "PCNN, α = 0.05, MOON's partition", _SKEWED),
+        *_fedcmc("alpha-0.05-k-10-plain-partition-alike", "PCNN, α = 0.05, clients count alike", _SKEWED),
+        *_fedcmc("alpha-0.05-k-50-plain-partition-by-size", "PCNN, α = 0.05, K = 50", _K_50),
+        *_fedcmc("alpha-0.05-k-10-plain-partition-by-size", "frozen encoder, α = 0.05", _SKEWED),
+        *_fedcmc("alpha-0.5-k-10-plain-partition-by-size", "frozen encoder, α = 0.5", _MILD),
         *(
             Claim(f"FedCMC − {other}", gain, f"Table 3, CPR, {group}", f"ChemProt, PCNN, 500 sentences, {group}, {metric.replace('_', '-')}", f"fedcmc-500/comparison-{group}.csv", "FedCMC", f"test/{metric}", baseline=other, same_corpus=True)
             for group, other, gain in (("unbalanced", "FedRS", 9.3), ("unbalanced", "FedLC", 7.8), ("balanced", "FedRS", 0.3), ("balanced", "FedLC", 1.4))
@@ -234,17 +237,17 @@ CLAIMS: dict[tuple[str, str], list[Claim]] = {
             claim
             for metric in ("micro_f1", "macro_f1")
             for claim in (
-                _chemprot("FedCMC", 8.39, _UPPER_LAYERS, "α = 0.05, upper two layers", metric),
-                _chemprot("FedCMC (whole)", 8.39, _WHOLE_ENCODER, "α = 0.05, whole encoder", metric),
-                _chemprot("FedCMC (uniform)", 8.39, "alpha-0.05-every-client-counts-one", "α = 0.05, clients count alike", metric),
-                _chemprot("FedRS", 2.81, _UPPER_LAYERS, "α = 0.05, upper two layers", metric, "FedRS"),
-                _chemprot("FedLC", 4.09, _UPPER_LAYERS, "α = 0.05, upper two layers", metric, "FedLC"),
-                _chemprot("FedCMC (α=0.5)", 7.81, _UPPER_LAYERS.replace("0.05", "0.5"), "α = 0.5, upper two layers", metric),
+                _chemprot("FedCMC", _SKEWED, _UPPER_LAYERS, "α = 0.05, upper two layers", metric),
+                _chemprot("FedCMC (whole)", _SKEWED, _WHOLE_ENCODER, "α = 0.05, whole encoder", metric),
+                _chemprot("FedCMC (uniform)", _SKEWED, "alpha-0.05-every-client-counts-one", "α = 0.05, clients count alike", metric),
+                _chemprot("FedRS", _SKEWED, _UPPER_LAYERS, "α = 0.05, upper two layers", metric, "FedRS"),
+                _chemprot("FedLC", _SKEWED, _UPPER_LAYERS, "α = 0.05, upper two layers", metric, "FedLC"),
+                _chemprot("FedCMC (α=0.5)", _MILD, _UPPER_LAYERS.replace("0.05", "0.5"), "α = 0.5, upper two layers", metric),
             )
         ),
         *(
-            Claim("FedCMC − FedAvg", gain, "Table 2, PGR", f"PGR, α = {alpha}", f"fedcmc-pgr/comparison-alpha-{alpha}-the-upper-two-layers-are-trained.csv", row, "test/micro_f1", same_corpus=True)
-            for alpha, row, gain in (("0.05", "FedCMC", 4.04), ("0.5", "FedCMC (α=0.5)", 3.12))
+            Claim("FedCMC − FedAvg", _TABLE_2["PGR"][cell]["FedCMC"], "Table 2, PGR", f"PGR, α = {alpha}", f"fedcmc-pgr/comparison-alpha-{alpha}-the-upper-two-layers-are-trained.csv", row, "test/micro_f1", same_corpus=True)
+            for alpha, row, cell in (("0.05", "FedCMC", _SKEWED), ("0.5", "FedCMC (α=0.5)", _MILD))
         ),
     ],
     ("FedED", "feded"): [
