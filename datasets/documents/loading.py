@@ -23,9 +23,9 @@ def load_documents(
     """Read the documents of a data set with their candidate pairs (see `datasets.catalogue.load`).
 
     The split is part of the documents' ids. With `mesh_tree`, a file of MeSH (see `read_mesh_tree`), negative pairs of
-    ``cdr`` that are hypernyms of a positive one are left out, and the notes say so. `pairing` are `relations`,
-    `pair_types`, `directed` and `held_out` of `datasets.documents.pairs.rule_of`, and `separators` of `read_pubtator`,
-    for the data sets whose readers take them.
+    ``cdr`` whose disease is a hypernym of one that the same chemical induces are left out, and the notes say so.
+    `pairing` are `relations`, `pair_types`, `directed` and `held_out` of `datasets.documents.pairs.rule_of`, and
+    `separators` of `read_pubtator`, for the data sets whose readers take them.
     """
     return load("documents", name, data_dir, path=path, label=label, split=split, mesh_tree=mesh_tree, **pairing)
 

@@ -66,7 +66,7 @@ class Options:
     directed: whether relations go from head to tail, or names of those that do; the data set's if not set. A relation
       without a direction is the same in either order.
     separators: for documents in PubTator's form, the characters that join several identifiers of a mention.
-    mesh_tree: for cdr, a file of MeSH: negative pairs that are hypernyms of a positive one are left out.
+    mesh_tree: for cdr, a file of MeSH: negative pairs whose disease is a hypernym of a positive one's are left out.
     tokenizer: the folder or hub id of the encoder.
     longest: a document with more pieces is refused; of any length if not set.
     """
