@@ -203,6 +203,7 @@ def _long_tail() -> list[Claim]:
 
 _UPPER_LAYERS, _WHOLE_ENCODER = "alpha-0.05-the-upper-two-layers-are-trained", "alpha-0.05-the-whole-encoder-is-trained"
 IMCS_V2, MIE = "flcmc-imcs-v2/comparison-symptoms-{}.csv", "flcmc-imcs-lr/comparison-{}.csv"
+IMCS_V2_WORDS = IMCS_V2.replace("imcs-v2", "imcs-v2-words")
 """Of an optimizer."""
 _LSTM, _LSTM_100 = "flcmc-imcs-lstm/comparison-table-10-adam.csv", "flcmc-imcs/comparison-table-10-lstm-adam.csv"
 _EQUAL_ROUNDS, _EQUAL_STEPS = ("Lazy MIL", ", equal rounds"), ("Lazy MIL with NONE's steps", ", equal steps")
@@ -210,6 +211,7 @@ _EQUAL_ROUNDS, _EQUAL_STEPS = ("Lazy MIL", ", equal rounds"), ("Lazy MIL with NO
 CLAIMS: dict[tuple[str, str], list[Claim]] = {
     ("FLCMC", "flcmc"): [
         *(_synthetic(row, gain) for row, gain in (("FedAttS", 7), ("FedPAP", 7), ("FedProxP", 2), ("FedAvgT", -1))),
+        *_table_9("IMCS-V2, words", IMCS_V2_WORDS, same_corpus=True),
         *_table_9("IMCS-V2, word vectors", IMCS_V2, same_corpus=True),
         *_table_9("MIE, logistic regression", MIE, same_corpus=False),
         *(
