@@ -36,6 +36,7 @@ def generate(
     sizes: Sequence[int] | None = None,
     total_train: int | None = None,
     total_test: int | None = None,
+    largest_train: int | None = None,
     max_size: int | None = None,
     spread: str = "standard_deviation",
     seed: int = 0,
@@ -53,6 +54,8 @@ def generate(
       total_train: Training examples over all clients, met exactly: the lognormal part of the drawn sizes is scaled,
         and the 50 that every client has stay where the totals allow. Comes with `total_test`, instead of `sizes`.
       total_test: Test examples over all clients.
+      largest_train: Training examples of the client that drew the largest size; it has the same share of the test
+        examples, and the others share the rest as they drew. Comes with totals. FLCMC's Figure 5 has 4,185 of 8,065.
       max_size: Upper bound of a drawn size; none by default, and lognormal(4, 2) can reach tens of thousands. Not
         together with totals.
       spread: Whether alpha and beta are the ``standard_deviation`` (the released code) or the ``variance`` of the
@@ -72,7 +75,7 @@ def generate(
     require(whole_number(2), num_classes=num_classes)
     require(one_of(("standard_deviation", "variance")), spread=spread)
     rng = generator(seed, "synthetic")
-    train, test = _sizes(rng, num_clients, sizes, total_train, total_test, max_size)
+    train, test = _sizes(rng, num_clients, sizes, total_train, total_test, largest_train, max_size)
     if spread == "variance":
         alpha, beta = np.sqrt(alpha), np.sqrt(beta)
     model_means = rng.normal(0.0, alpha, num_clients)
@@ -95,13 +98,15 @@ def generate(
     return FederatedExamples(PackedClients(ids, {"x": x, "y": y}, {"train": train, "test": test}), names)
 
 
-def _sizes(rng, num_clients, sizes, total_train, total_test, max_size) -> tuple[np.ndarray, np.ndarray]:
+def _sizes(rng, num_clients, sizes, total_train, total_test, largest_train, max_size) -> tuple[np.ndarray, np.ndarray]:
     """Return each client's numbers of training and of test examples, int64 [K] each."""
     totals = total_train is not None or total_test is not None
     if totals and (total_train is None or total_test is None):
         raise DataError("only one of total_train and total_test is given", remedy="give both or none")
     if totals and (sizes is not None or max_size is not None):
         raise DataError("totals are given together with sizes or max_size", remedy="give one of them")
+    if largest_train is not None and not totals:
+        raise DataError("largest_train is given without totals", remedy="give total_train and total_test, too")
     if sizes is not None:
         drawn = np.asarray(sizes, np.int64)
         if drawn.shape != (num_clients,) or drawn.min() < 2:
@@ -117,7 +122,9 @@ def _sizes(rng, num_clients, sizes, total_train, total_test, max_size) -> tuple[
         return train, drawn - train
     if total_train < num_clients or total_test < num_clients:
         raise DataError("the totals are smaller than the number of clients", remedy="give every client one of each")
-    return _meet_totals(drawn, total_train, total_test)
+    if largest_train is None:
+        return _meet_totals(drawn, total_train, total_test)
+    return _meet_totals_with_a_largest(drawn, total_train, total_test, largest_train)
 
 
 def _meet_totals(drawn: np.ndarray, total_train: int, total_test: int) -> tuple[np.ndarray, np.ndarray]:
@@ -128,6 +135,26 @@ def _meet_totals(drawn: np.ndarray, total_train: int, total_test: int) -> tuple[
 
     smallest_train = int(TRAIN_SHARE * SMALLEST_SIZE)
     return share_out(total_train, smallest_train), share_out(total_test, SMALLEST_SIZE - smallest_train)
+
+
+def _meet_totals_with_a_largest(
+    drawn: np.ndarray, total_train: int, total_test: int, largest_train: int
+) -> tuple[np.ndarray, np.ndarray]:
+    largest, others = int(np.argmax(drawn)), len(drawn) - 1
+    largest_test = round(total_test * largest_train / total_train)
+    left_train, left_test = total_train - largest_train, total_test - largest_test
+    if min(left_train, left_test) < others or min(others, largest_train, largest_test) < 1:
+        raise DataError(
+            f"largest_train is {largest_train} of {total_train}, and not every client gets an example of each split",
+            remedy="lower it, or raise the totals",
+        )
+    train, test = _meet_totals(np.delete(drawn, largest), left_train, left_test)
+    if train.max() > largest_train:
+        raise DataError(
+            f"largest_train is {largest_train}, and another client has {train.max()}",
+            remedy="raise it at least to that",
+        )
+    return np.insert(train, largest, largest_train), np.insert(test, largest, largest_test)
 
 
 DATA_SETS.add(

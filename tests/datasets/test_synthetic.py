@@ -73,6 +73,20 @@ def test_table_4_totals(spread, iid, train, test):
     assert federated.pooled("train")["x"].shape == (train, 60)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_the_largest_client_of_figure_5(seed):
+    """FLCMC's Figure 5: of synthetic(0.5, 0.5) one client has 4,185 training examples, the smallest 45."""
+    totals = {"total_train": 8065, "total_test": 912, "seed": seed}
+    free, skewed = generate(0.5, 0.5, **totals), generate(0.5, 0.5, **totals, largest_train=4185)
+    sizes, drawn = ([len(c.train["y"]) for c in made.clients] for made in (skewed, free))
+    assert (sum(sizes), max(sizes)) == (8065, 4185) and 45 <= min(sizes) <= 46
+    largest = int(np.argmax(drawn))
+    assert sizes[largest] == 4185 and len(skewed.clients[largest].test["y"]) == 473  # 912 · 4185 / 8065
+    assert skewed.size("test") == 912 and all(len(c.test["y"]) >= 5 for c in skewed.clients)
+    others = [k for k in np.argsort(drawn, kind="stable") if k != largest]
+    assert list(np.diff([sizes[k] for k in others]) >= 0) == [True] * 28, "the others keep their order"
+
+
 def test_sizes_and_seeds():
     first, same, other = (generate(0.5, 0.5, num_clients=5, max_size=300, seed=s) for s in (1, 1, 2))
     np.testing.assert_array_equal(first.pooled("train")["x"], same.pooled("train")["x"])
@@ -93,6 +107,9 @@ def test_sizes_and_seeds():
         ({"total_train": 100}, "only one of total_train and total_test"),
         ({"total_train": 10, "total_test": 10}, "smaller than the number of clients"),
         ({"total_train": 90, "total_test": 90, "max_size": 9}, "totals are given together"),
+        ({"largest_train": 50}, "largest_train is given without totals"),
+        ({"total_train": 90, "total_test": 90, "largest_train": 62}, "not every client gets an example of each split"),
+        ({"total_train": 8065, "total_test": 912, "largest_train": 60}, "largest_train is 60, and another client has"),
         ({"max_size": 1}, "max_size is 1"),
         ({"spread": "x"}, "spread must be one of"),
         ({"seed": -1}, "the seed is not"),

@@ -278,6 +278,16 @@ def test_synthetic():
             assert row.tolist() == [(getattr(client, split)["y"] == label).sum() for label in range(3)]
 
 
+def test_the_largest_client_of_synthetic():
+    prepared = ExperimentBuilder().prepare(tiny("task.largest_train=40"))
+    sizes = prepared.counts.train.sum(axis=1)
+    assert (sizes.max(), sizes.sum()) == (40, 60)
+    with pytest.raises(UserError, match="'task.largest_train' needs total_train and total_test"):
+        ExperimentBuilder().prepare(tiny("task.largest_train=40", "task.total_train=none", "task.total_test=none"))
+    with pytest.raises(DataError, match="largest_train is 59 of 60"):
+        ExperimentBuilder().prepare(tiny("task.largest_train=59"))
+
+
 def test_synthetic_refuses_a_partition(tmp_path):
     task = TASKS["synthetic"]
     words = "the synthetic task generates its own clients; leave .partition. out"
