@@ -282,7 +282,7 @@ def test_the_largest_client_of_synthetic():
     prepared = ExperimentBuilder().prepare(tiny("task.largest_train=40"))
     sizes = prepared.counts.train.sum(axis=1)
     assert (sizes.max(), sizes.sum()) == (40, 60)
-    with pytest.raises(UserError, match="'task.largest_train' needs total_train and total_test"):
+    with pytest.raises(UserError, match=r"'task\.largest_train' needs total_train and total_test"):
         ExperimentBuilder().prepare(tiny("task.largest_train=40", "task.total_train=none", "task.total_test=none"))
     with pytest.raises(DataError, match="largest_train is 59 of 60"):
         ExperimentBuilder().prepare(tiny("task.largest_train=59"))
