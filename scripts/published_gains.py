@@ -68,9 +68,18 @@ def _table_9(data: str, files: str, *, same_corpus: bool) -> list[Claim]:
     ]
 
 
-def _lstm(row: str, suffix: str, published: float, file: str, rounds: int) -> Claim:
-    data = f"MIE, LSTM, Adam, {rounds} rounds"
-    return Claim(f"{row} − FedAvgS", published, "Table 10", data, file, f"{row}{suffix}", "test/accuracy")
+_TABLE_10 = {"FedProxP": 3.84, "FedAttS": 3.84, "FedPAP": 4.61}
+"""Published gains on FedAvgS of FLCMC's Table 10."""
+
+
+def _table_10(data: str, file: str, suffix: str = "", *, same_corpus: bool = False) -> list[Claim]:
+    """The claims on a table of ours, whose rows have `suffix` after the method."""
+    return [
+        Claim(
+            f"{row} − FedAvgS", gain, "Table 10", data, file, f"{row}{suffix}", "test/accuracy", same_corpus=same_corpus
+        )
+        for row, gain in _TABLE_10.items()
+    ]
 
 
 _MILD, _SKEWED, _K_20, _K_50 = "α = 0.5, K = 10", "α = 0.05, K = 10", "α = 0.05, K = 20", "α = 0.05, K = 50"
@@ -205,7 +214,6 @@ _UPPER_LAYERS, _WHOLE_ENCODER = "alpha-0.05-the-upper-two-layers-are-trained", "
 IMCS_V2, MIE = "flcmc-imcs-v2/comparison-symptoms-{}.csv", "flcmc-imcs-lr/comparison-{}.csv"
 IMCS_V2_WORDS = IMCS_V2.replace("imcs-v2", "imcs-v2-words")
 """Of an optimizer."""
-_LSTM, _LSTM_100 = "flcmc-imcs-lstm/comparison-table-10-adam.csv", "flcmc-imcs/comparison-table-10-lstm-adam.csv"
 _EQUAL_ROUNDS, _EQUAL_STEPS = ("Lazy MIL", ", equal rounds"), ("Lazy MIL with NONE's steps", ", equal steps")
 
 CLAIMS: dict[tuple[str, str], list[Claim]] = {
@@ -214,11 +222,9 @@ CLAIMS: dict[tuple[str, str], list[Claim]] = {
         *_table_9("IMCS-V2, words", IMCS_V2_WORDS, same_corpus=True),
         *_table_9("IMCS-V2, word vectors", IMCS_V2, same_corpus=True),
         *_table_9("MIE, logistic regression", MIE, same_corpus=False),
-        *(
-            _lstm(row, suffix, gain, file, rounds)
-            for file, suffix, rounds in ((_LSTM, "", 50), (_LSTM_100, " (LSTM)", 100))
-            for row, gain in (("FedProxP", 3.84), ("FedAttS", 3.84), ("FedPAP", 4.61))
-        ),
+        *_table_10("IMCS-V2, LSTM, Adam", "flcmc-imcs-v2-lstm/comparison-symptoms-adam.csv", same_corpus=True),
+        *_table_10("MIE, LSTM, Adam, 50 rounds", "flcmc-imcs-lstm/comparison-table-10-adam.csv"),
+        *_table_10("MIE, LSTM, Adam, 100 rounds", "flcmc-imcs/comparison-table-10-lstm-adam.csv", " (LSTM)"),
     ],
     ("FedCMC", "fedcmc"): [
         *_table_2("CPR", "ChemProt", "fedcmc-table-2", {"macro_f1": ", macro-f1", "micro_f1": ", micro-f1"}),
