@@ -12,7 +12,7 @@ from tff_re.comparison.suite import load_suite
 
 TREE = """\
 ├── seed: 3
-├── task: synthetic, num_clients = 4, num_features = 5, num_classes = 3, total_train = 60, total_test = 24, 3 at default
+├── task: synthetic, num_clients = 4, num_features = 5, num_classes = 3, total_train = 60, total_test = 24, 4 at default
 ├── partition: natural
 ├── model: logistic_regression, 3 at default
 ├── algorithm: fedpap, learning_rate = 0.05, learning_rate_decay = 0.1, local_epochs = 1, server_momentum = 0.5, \
