@@ -183,28 +183,29 @@ def ours(file: str, row: str, values: str = "final", *, baseline: str = "", metr
     return _points(line.difference) + (", no interval: no per-seed values" if line.basis == NOT_RECOMPUTED else "")
 
 
+def _cell(file: str, row: str, column: str) -> str:
+    (value,) = (r[column] for r in _table(file) if r["algorithm"] == row)
+    return value
+
+
 def level(file: str, row: str, values: str = "chosen", metric: str = "test/f1") -> str:
     """A row's mean in percent."""
-    (mean,) = (r[f"{metric}_{values}_mean"] for r in _table(file) if r["algorithm"] == row)
-    return f"{100 * float(mean):.1f}"
+    return f"{100 * float(_cell(file, row, f'{metric}_{values}_mean')):.1f}"
 
 
 def kilobytes(file: str, row: str) -> str:
     """What a client sends in a round."""
-    (sent,) = (r["bytes_up"] for r in _table(file) if r["algorithm"] == row)
-    return f"{float(sent) / 1e3:.1f} kB"
+    return f"{float(_cell(file, row, 'bytes_up')) / 1e3:.1f} kB"
 
 
 def rounds(file: str, row: str, target: str) -> list[int]:
     """By seed, the round in which a row reached a target in accuracy."""
-    (reached,) = (r[f"test/accuracy_rounds_to_{target}"] for r in _table(file) if r["algorithm"] == row)
-    return [int(number) for number in reached.split(";")]
+    return [int(number) for number in _cell(file, row, f"test/accuracy_rounds_to_{target}").split(";")]
 
 
 def rounds_by_seed(file: str, row: str, column: str) -> str:
     """The rounds of a column `…_rounds_to_…`, with a dash for a seed that did not reach the target."""
-    (reached,) = (r[column] for r in _table(file) if r["algorithm"] == row)
-    return ", ".join(number or "–" for number in reached.split(";"))
+    return ", ".join(number or "–" for number in _cell(file, row, column).split(";"))
 
 
 def _between(numbers: list[int]) -> str:

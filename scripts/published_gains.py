@@ -212,7 +212,7 @@ def _long_tail() -> list[Claim]:
 
 _UPPER_LAYERS, _WHOLE_ENCODER = "alpha-0.05-the-upper-two-layers-are-trained", "alpha-0.05-the-whole-encoder-is-trained"
 IMCS_V2, MIE = "flcmc-imcs-v2/comparison-symptoms-{}.csv", "flcmc-imcs-lr/comparison-{}.csv"
-IMCS_V2_WORDS = IMCS_V2.replace("imcs-v2", "imcs-v2-words")
+IMCS_V2_WORDS = "flcmc-imcs-v2-words/comparison-symptoms-{}.csv"
 """Of an optimizer."""
 _EQUAL_ROUNDS, _EQUAL_STEPS = ("Lazy MIL", ", equal rounds"), ("Lazy MIL with NONE's steps", ", equal steps")
 
