@@ -167,6 +167,15 @@ def test_every_comparison_is_reached_from_a_page_of_results(page):
     assert f"]({page.parent.name}/comparison.md)" in pages
 
 
+def test_commands_of_results_have_placeholders_for_the_files_of_the_machine_that_ran_them():
+    commands = {
+        file.relative_to(ROOT): re.findall(r"python -m tff_re\.run compare [^`\"]*", file.read_text("utf-8"))
+        for file in (ROOT / "docs" / "results").glob("*/comparison.md")
+    }
+    assert sum(map(len, commands.values())) > 20
+    assert not [file for file, found in commands.items() if re.search(r"=~?/", " ".join(found))]
+
+
 @pytest.mark.parametrize("file", sorted(set(re.findall(r"`((?:[\w.]+/)+[\w.]*)(?:::\w+)?`", CONTRIBUTING))))
 def test_what_the_ten_recipes_name_exists(file):
     assert file == "tff_re/cli/NAME.py" or (ROOT / file).exists(), f"CONTRIBUTING.md names {file}"
