@@ -180,12 +180,13 @@ def _cdr(clients: int, share: float) -> list[Claim]:
     return _bags(_MIRGENE[share], f"MIRGENE, C = {share}", f"CDR, K = {clients}, C = {share}", file)
 
 
-def _cdr_steps() -> list[Claim]:
-    source = f"MIRGENE, C = {0.2}", "CDR, K = 10, C = 0.2, 20 rounds", "lazy-mil-cdr-steps/comparison-k-10-c-0.2.csv"
-    equal_rounds = _bags(_MIRGENE[0.2], *source, suffix=", equal rounds")
+def _cdr_steps(data: str, file: str, first: str, second: str) -> list[Claim]:
+    """K = 10, C = 0.2: as the method is, `first`, and with NONE's local steps, `second`."""
+    source = "MIRGENE, C = 0.2", data, file
+    equal_rounds = _bags(_MIRGENE[0.2], *source, suffix=first)
     return (
         equal_rounds[:2]
-        + _bags(_MIRGENE[0.2], *source, "Lazy MIL with NONE's steps", ", equal steps", one=False)
+        + _bags(_MIRGENE[0.2], *source, "Lazy MIL with NONE's steps", second, one=False)
         + equal_rounds[2:]
     )
 
@@ -269,7 +270,8 @@ CLAIMS: dict[tuple[str, str], list[Claim]] = {
     ],
     ("FedDS, Lazy MIL", "fedds"): [
         *(claim for clients in (10, 50) for share in (0.2, 1.0) for claim in _cdr(clients, share)),
-        *_cdr_steps(),
+        *_cdr_steps("CDR, K = 10, C = 0.2, 20 rounds", "lazy-mil-cdr-steps/comparison-k-10-c-0.2.csv", ", equal rounds", ", equal steps"),
+        *_cdr_steps("CDR, K = 10, C = 0.2, SGD, searched", "lazy-mil-cdr-searched/comparison.csv", "", ", NONE's steps a round"),
         *_planted("0.8", "0.8", _EQUAL_ROUNDS, _EQUAL_STEPS),
         *_planted("0.8, 40 rounds", "0.8-40-rounds", ("Lazy MIL", "")),
         *_planted("0.65", "0.65", _EQUAL_STEPS),
