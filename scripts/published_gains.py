@@ -183,11 +183,9 @@ def _cdr(clients: int, share: float) -> list[Claim]:
 def _cdr_steps(data: str, file: str, first: str, second: str) -> list[Claim]:
     """K = 10, C = 0.2: as the method is, `first`, and with NONE's local steps, `second`."""
     source = "MIRGENE, C = 0.2", data, file
-    equal_rounds = _bags(_MIRGENE[0.2], *source, suffix=first)
+    own_steps = _bags(_MIRGENE[0.2], *source, suffix=first)
     return (
-        equal_rounds[:2]
-        + _bags(_MIRGENE[0.2], *source, "Lazy MIL with NONE's steps", second, one=False)
-        + equal_rounds[2:]
+        own_steps[:2] + _bags(_MIRGENE[0.2], *source, "Lazy MIL with NONE's steps", second, one=False) + own_steps[2:]
     )
 
 
