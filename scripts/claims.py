@@ -166,10 +166,6 @@ def _signed(value: float, digits: int = 1) -> str:
     return text[1:] if float(text) == 0 else text.replace("-", "−")
 
 
-def _published(value: float) -> str:
-    return _signed(value, 2).rstrip("0").rstrip(".")
-
-
 def _points(difference: Difference, factor: float = 100, digits: int = 1) -> str:
     def shown(value: float) -> str:
         return _signed(factor * value, digits)
@@ -226,8 +222,8 @@ def _between(numbers: list[int]) -> str:
 
 _SYNTHETIC, _SWEEP = "flcmc-synthetic/comparison.csv", "flcmc-sweeps/comparison-sgd-{}.csv"
 _LSTM_SGD = "flcmc-imcs-v2-lstm/comparison-symptoms-sgd.csv"
-_FIGURE_3, _TO_33 = "fedcmc-rounds/comparison-e-1.csv", "test/macro_f1_rounds_to_0.33"
-_FIGURE_4 = "lazy-mil-cdr-figure-4/comparison-e-{}.csv"
+_FEDCMC_FIGURE_3, _TO_33 = "fedcmc-rounds/comparison-e-1.csv", "test/macro_f1_rounds_to_0.33"
+_FEDDS_FIGURE_4 = "lazy-mil-cdr-figure-4/comparison-e-{}.csv"
 _FEDED_B2 = "feded-ade-rounds/comparison-c-0.1-b-2-e-1.csv"
 
 
@@ -262,10 +258,10 @@ def others() -> list[tuple[str, str, str]]:
         ("FLCMC, Figure 17", "FedAtt is best at λ = 4 (no numbers)", f"MIE, round 100, 5 seeds: 9 less 4 {ours(mie, 'FedAtt, λ=9', baseline='FedAtt, λ=4')}; the largest value tried is best; the uniform mean the same, {ours(mie, 'uniform mean, λ=9', baseline='uniform mean, λ=4')}"),
         ("FLCMC, Figure 18", "FedAtt at λ = 4 hardly depends on the seed (no numbers)", f"MIE, round 100, 5 seeds: FedAtt − FedAvg {ours(mie, 'FedAtt, λ=4')}"),
         ("FLCMC, Figure 20", "LSTM with SGD: FedAvg and FedProx level, FedAtt and FedPA level, all between 55 and 65 % (no numbers)", f"IMCS-V2, 100 rounds, 5 seeds, best rounds: FedAvg {level(_LSTM_SGD, 'FedAvg', 'best', 'test/accuracy')}; FedProx − FedAvg {ours(_LSTM_SGD, 'FedProx', 'best')}; FedPA − FedAtt {ours(_LSTM_SGD, 'FedPA', 'best', baseline='FedAtt')}; the largest class {level(_LSTM_SGD, 'trivial: largest class', 'best', 'test/accuracy')}"),
-        ("FedCMC, Figure 3", "i2b2, one local epoch: an F1 of 45 in round 5, FedRS in 15, FedAvg in 20", f"ChemProt, PCNN, α = 0.05, a macro-F1 of 0.33 by seed (of 20 rounds): FedCMC {rounds_by_seed(_FIGURE_3, 'FedCMC', _TO_33)}; FedRS {rounds_by_seed(_FIGURE_3, 'FedRS', _TO_33)}; FedAvg {rounds_by_seed(_FIGURE_3, 'FedAvg', _TO_33)}; the mean with equal client weights {rounds_by_seed(_FIGURE_3, 'uniform mean', _TO_33)}"),
+        ("FedCMC, Figure 3", "i2b2, one local epoch: an F1 of 45 in round 5, FedRS in 15, FedAvg in 20", f"ChemProt, PCNN, α = 0.05, a macro-F1 of 0.33 by seed (of 20 rounds): FedCMC {rounds_by_seed(_FEDCMC_FIGURE_3, 'FedCMC', _TO_33)}; FedRS {rounds_by_seed(_FEDCMC_FIGURE_3, 'FedRS', _TO_33)}; FedAvg {rounds_by_seed(_FEDCMC_FIGURE_3, 'FedAvg', _TO_33)}; the mean with equal client weights {rounds_by_seed(_FEDCMC_FIGURE_3, 'uniform mean', _TO_33)}"),
         ("FedED", "42 KB are sent where FedAvg sends 423 MB", f"{kilobytes('feded-ade/comparison.csv', 'FedED')} against {kilobytes('feded-ade/comparison.csv', 'FedAvg')} (PCNN): it does not grow with the model"),
         ("FedED, Table 8", "fewer rounds to a target than FedAvg: 9 for 27 at B = 2, E = 1", f"ADE, an accuracy of 0.75, 3 seeds: {_between(feded)} for {_between(fedavg)}, fewer by {_points(fewer, 1)}; FedAvg with the same pass over D_v needs {_between(passed)}, D_v without any client {_between(alone)}"),
-        ("FedDS, Figure 4", "Lazy MIL is best with E = 1, B = 64 (NYT10, no numbers)", f"CDR, SGD, the round chosen on dev, settings of E = 3, B = 32, 3 seeds: {level(_FIGURE_4.format('1-b-64'), 'Lazy MIL', metric='test/auc')}; with E = 1, B = 32 {level(_FIGURE_4.format('1-b-32'), 'Lazy MIL', metric='test/auc')}, with E = 3, B = 64 {level(_FIGURE_4.format('3-b-64'), 'Lazy MIL', metric='test/auc')}, with E = 3, B = 32 (5 seeds) {level('lazy-mil-cdr-searched/comparison.csv', 'Lazy MIL', metric='test/auc')}; a search in each cell is open"),
+        ("FedDS, Figure 4", "Lazy MIL is best with E = 1, B = 64 (NYT10, no numbers)", f"CDR, SGD, the round chosen on dev, settings of E = 3, B = 32, 3 seeds: {level(_FEDDS_FIGURE_4.format('1-b-64'), 'Lazy MIL', metric='test/auc')}; with E = 1, B = 32 {level(_FEDDS_FIGURE_4.format('1-b-32'), 'Lazy MIL', metric='test/auc')}, with E = 3, B = 64 {level(_FEDDS_FIGURE_4.format('3-b-64'), 'Lazy MIL', metric='test/auc')}, with E = 3, B = 32 (5 seeds) {level('lazy-mil-cdr-searched/comparison.csv', 'Lazy MIL', metric='test/auc')}; a search in each cell is open"),
         ("FedLCC", "a centralised model has 68.1", f"{level('fedlcc-cdr-central/comparison.csv', 'Centralised with 500 documents')} with a smaller encoder"),
     ]  # fmt: skip
 
@@ -324,7 +320,7 @@ def _cells(line: Line) -> str:
     could = "–" if difference.detectable is None else f"{100 * difference.detectable:.1f}"
     room = "–" if line.room is None else _signed(100 * line.room)
     cells = (
-        *(claim.comparison, f"{_published(claim.published)} ({claim.source})"),
+        *(claim.comparison, f"{claim.published:+g}".replace("-", "−") + f" ({claim.source})"),
         *(f"[{claim.data}](results/{claim.file.partition('/')[0]}/comparison.md)", line.values, difference.n),
         *(_points(difference), could, room, line.tuned, line.basis, line.alone, line.verdict),
     )

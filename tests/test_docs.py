@@ -16,6 +16,7 @@ README = (ROOT / "README.md").read_text("utf-8")
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 METHODS = (ROOT / "docs" / "methods.md").read_text("utf-8")
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
+COMPARISONS = sorted((ROOT / "docs" / "results").glob("*/comparison.md"))
 
 
 def blocks(language: str, text: str) -> list[str]:
@@ -159,21 +160,17 @@ def test_every_page_is_in_the_nav():
     assert set(named) == pages | {"CONTRIBUTING.md", "CHANGELOG.md"}
 
 
-@pytest.mark.parametrize(
-    "page", sorted((ROOT / "docs" / "results").glob("*/comparison.md")), ids=lambda page: page.parent.name
-)
+@pytest.mark.parametrize("page", COMPARISONS, ids=lambda page: page.parent.name)
 def test_every_comparison_is_reached_from_a_page_of_results(page):
     pages = "".join(file.read_text("utf-8") for file in (ROOT / "docs" / "results").glob("*.md"))
     assert f"]({page.parent.name}/comparison.md)" in pages
 
 
-def test_commands_of_results_have_placeholders_for_the_files_of_the_machine_that_ran_them():
-    commands = {
-        file.relative_to(ROOT): re.findall(r"python -m tff_re\.run compare [^`\"]*", file.read_text("utf-8"))
-        for file in (ROOT / "docs" / "results").glob("*/comparison.md")
-    }
-    assert sum(map(len, commands.values())) > 20
-    assert not [file for file, found in commands.items() if re.search(r"=~?/", " ".join(found))]
+@pytest.mark.parametrize("page", COMPARISONS, ids=lambda page: page.parent.name)
+def test_commands_of_results_have_placeholders_for_the_files_of_the_machine_that_ran_them(page):
+    commands = re.findall(r"python -m tff_re\.run compare [^`\"]*", page.read_text("utf-8"))
+    assert commands
+    assert not [command for command in commands if re.search(r"=~?/", command)]
 
 
 @pytest.mark.parametrize("file", sorted(set(re.findall(r"`((?:[\w.]+/)+[\w.]*)(?:::\w+)?`", CONTRIBUTING))))
