@@ -13,11 +13,11 @@ from tff_re.comparison.values import Value, read_values
 from tff_re.errors import UserError
 
 OF_THE_MACHINE = ("seconds_per_round",)
-"""Metrics that differ from run to run."""
+"""Metrics that no two runs share."""
 
 
 class Difference(NamedTuple):
-    """A number that two comparisons have, and not the same."""
+    """A number that differs between two comparisons."""
 
     here: Value
     there: Value
@@ -38,7 +38,7 @@ class Difference(NamedTuple):
 class ValueComparison:
     """Attributes:
     same: how many numbers both have, equal in every digit.
-    differences: the others of both, the largest first.
+    differences: the numbers that both have and that differ, the largest first.
     only_here, only_there: how many numbers only one has, of entries or seeds that the other did not run.
     """
 
@@ -51,9 +51,7 @@ class ValueComparison:
 def compare_values(folder: Path, other: Path) -> ValueComparison:
     """Compares values.csv of two folders that `compare` wrote.
 
-    Seconds are left out.
-
-    Numbers belong together by table, entry, seed, metric and round's role (best, chosen, final).
+    Numbers are matched by table, entry, seed, metric and the round's role (best, chosen, final). Seconds are left out.
 
     Raises:
       UserError: a file is missing or damaged, or the two have no number in common.
