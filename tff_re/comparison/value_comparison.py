@@ -16,7 +16,7 @@ OF_THE_MACHINE = ("seconds_per_round",)
 """Metrics that no two runs share."""
 
 
-class Difference(NamedTuple):
+class UnequalPair(NamedTuple):
     """A number that differs between two comparisons."""
 
     here: Value
@@ -43,7 +43,7 @@ class ValueComparison:
     """
 
     same: int
-    differences: tuple[Difference, ...]
+    differences: tuple[UnequalPair, ...]
     only_here: int
     only_there: int
 
@@ -60,10 +60,10 @@ def compare_values(folder: Path, other: Path) -> ValueComparison:
     common = here.keys() & there.keys()
     if not common:
         raise UserError(f"{folder} and {other} have no entry and seed in common; give two runs of the same suite")
-    pairs = [Difference(here[name], there[name]) for name in here if name in common]
+    pairs = (UnequalPair(here[name], there[name]) for name in here if name in common)
     differences = sorted((pair for pair in pairs if not _equal(*pair)), key=lambda pair: -pair.size)
     return ValueComparison(
-        same=len(pairs) - len(differences),
+        same=len(common) - len(differences),
         differences=tuple(differences),
         only_here=len(here) - len(common),
         only_there=len(there) - len(common),
