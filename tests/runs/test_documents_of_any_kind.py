@@ -111,12 +111,41 @@ def test_relations_without_a_direction_of_several_types(files):
     assert arrays["entity_type"].tolist() == [[0, 2, 1]] * len(arrays["y"])
     names = {f"{split}/{name}" for split in ("dev", "test") for name in BIORED_METRICS}
     assert set(prepared.held_out.metric_names) == names | {"dev/threshold"}
-    assert list(prepared.held_out.references()) == ["trivial: every pair the most frequent relation"]
+    wanted = ["trivial: every pair the most frequent relation", "trivial: by the types of a pair, from dev"]
+    assert list(prepared.held_out.references()) == wanted
     facts = sum(number % every == 1 for number in range(12) for every in (2, 3, 4))
     assert sum(client.train["pair_labels"].sum() for client in prepared.examples.clients) == facts
     assert any(note.startswith("training: 12 documents, ") and note.endswith("; 8 relations, 8 pairs of types")
                for note in prepared.notes)  # fmt: skip
     assert not any(HIDDEN in note for note in prepared.notes)
+
+
+def test_the_row_of_the_types_of_a_pair(files):
+    held_out = prepare(biored_table(files)).held_out
+    shares = {}
+    for sample in held_out.corpora["dev"].samples:
+        for pair in sample.pairs:
+            kind = sample.entities[pair.head].kind, sample.entities[pair.tail].kind, pair.intra
+            shares.setdefault(kind, []).append(pair.labels)
+    assert len(shares) > 1
+
+    def chosen(split, threshold):
+        return {
+            (*sample.pair_ids(pair)[:2], relation, sample.pair_ids(pair)[2])
+            for sample in held_out.corpora[split].samples
+            for pair in sample.pairs
+            for kind in [(sample.entities[pair.head].kind, sample.entities[pair.tail].kind, pair.intra)]
+            for relation in range(8)
+            if sum(relation in labels for labels in shares.get(kind, [])) >= threshold * len(shares.get(kind, [0]))
+        }
+
+    gold = {split: held_out._documents[split].gold.facts for split in ("dev", "test")}
+    at = {sum(r in x for x in of_kind) / len(of_kind) for of_kind in shares.values() for r in range(8)} - {0}
+    best = max(at, key=lambda threshold: counted(chosen("dev", threshold), gold["dev"])["f1"])
+    row = held_out.references()["trivial: by the types of a pair, from dev"]
+    for split in gold:
+        assert row[f"{split}/f1"] == pytest.approx(counted(chosen(split, best), gold[split])["f1"]), split
+    assert row["dev/f1"] >= held_out.references()["trivial: every pair the most frequent relation"]["dev/f1"]
 
 
 def test_measures_of_several_relations_at_devs_threshold_and_at_the_models(files):

@@ -15,6 +15,7 @@ _TRIVIAL = {
     "trivial: largest class": "always predicting the most frequent class",
     "trivial: every pair positive": "predicting every pair as positive",
     "trivial: every pair the most frequent relation": "predicting the most frequent relation for every pair",
+    "trivial: by the types of a pair, from dev": "predicting from the types of a pair",
     "ranking by chance": "a random ranking",
     "trivial: dictionary of the training entities": "a dictionary of the training entities",
 }

@@ -17,9 +17,11 @@ from datasets.documents.corpus import DocumentCorpus
 from datasets.documents.scoring import best_threshold, countable
 from datasets.errors import DataError
 from tff_re.models.inputs import DocumentInput
+from tff_re.tasks import type_shares
 from tff_re.tasks.held_out import DEV, TEST
 from tff_re.tasks.pair_metrics import DEFAULT_THRESHOLD, document_counts, every_pair, pair_metric_names, pair_metrics
 from tff_re.tasks.ranking_metrics import curve
+from tff_re.tasks.type_shares import TypeShares
 
 
 class DocumentsAtServer:
@@ -108,14 +110,27 @@ class DocumentsAtServer:
         return "pairs", {"counts": document_counts(values, documents.encoded.pairs, documents.gold, at)}
 
     def references(self) -> dict[str, dict[str, float]]:
-        """Rows of a comparison that need no training: the metrics of predicting the relation for every pair.
+        """Rows of a comparison that need no training.
 
-        Of several relations it is the one that the split states most often.
+        One names a relation for every pair, of several the one that the split states most often. Where there are
+        several and a dev split, another names the relations whose share among dev's pairs of the same types, in a
+        sentence or not, reaches a threshold, which is the best on dev (see `TypeShares`).
         """
         every, what = {}, ""
         for split, documents in self._documents.items():
             what, every[split] = every_pair(documents.encoded.arrays["pair_labels"])
-        return {f"trivial: {what}": self._metrics_at(every, DEFAULT_THRESHOLD)}
+        rows = {f"trivial: {what}": self._metrics_at(every, DEFAULT_THRESHOLD)}
+        if DEV in self._documents and len(self.corpora[DEV].relation_names) > 1:
+            rows[f"trivial: {type_shares.NAME}"] = self._by_types()
+        return rows
+
+    def _by_types(self) -> dict[str, float]:
+        shares, scores = TypeShares.from_corpus(self.corpora[DEV]), {}
+        for split, documents in self._documents.items():
+            width = documents.encoded.arrays["pair_labels"].shape[1]
+            scores[split] = shares.scores(self.corpora[split], documents.encoded.pairs, width)
+        dev = self._documents[DEV]
+        return self._metrics_at(scores, best_threshold(scores[DEV], dev.encoded.pairs, dev.gold))
 
     def points(self, scores: Mapping[str, np.ndarray]) -> np.ndarray | None:
         """The precision-recall curve of the test split's candidates.
