@@ -112,15 +112,15 @@ class DocumentsAtServer:
     def references(self) -> dict[str, dict[str, float]]:
         """Rows of a comparison that need no training.
 
-        One names a relation for every pair, of several the one that the split states most often. Where there are
-        several and a dev split, another names the relations whose share among dev's pairs of the same types, in a
-        sentence or not, reaches a threshold, which is the best on dev (see `TypeShares`).
+        One names a relation for every pair, of several the one that the split states most often. With a dev split
+        another names the relations whose share among dev's pairs of the same types, in a sentence or not, reaches a
+        threshold, which is the best on dev (see `TypeShares`).
         """
         every, what = {}, ""
         for split, documents in self._documents.items():
             what, every[split] = every_pair(documents.encoded.arrays["pair_labels"])
         rows = {f"trivial: {what}": self._metrics_at(every, DEFAULT_THRESHOLD)}
-        if DEV in self._documents and len(self.corpora[DEV].relation_names) > 1:
+        if DEV in self._documents:
             rows[f"trivial: {type_shares.NAME}"] = self._by_types()
         return rows
 
