@@ -17,11 +17,10 @@ from datasets.documents.corpus import DocumentCorpus
 from datasets.documents.scoring import best_threshold, countable
 from datasets.errors import DataError
 from tff_re.models.inputs import DocumentInput
-from tff_re.tasks import type_shares
 from tff_re.tasks.held_out import DEV, TEST
 from tff_re.tasks.pair_metrics import DEFAULT_THRESHOLD, document_counts, every_pair, pair_metric_names, pair_metrics
 from tff_re.tasks.ranking_metrics import curve
-from tff_re.tasks.type_shares import TypeShares
+from tff_re.tasks.type_shares import BY_TYPES, TypeShares
 
 
 class DocumentsAtServer:
@@ -82,11 +81,14 @@ class DocumentsAtServer:
             return {name: float("nan") for split in scores for name in self._names(split)}
         dev_metrics = {}
         if DEV in scores:
-            dev = self._documents[DEV]
             if threshold is None:
-                threshold = best_threshold(scores[DEV], dev.encoded.pairs, dev.gold)
+                threshold = self._best_on_dev(scores)
             dev_metrics["dev/threshold"] = threshold
         return dev_metrics | self._metrics_at(scores, DEFAULT_THRESHOLD if threshold is None else threshold)
+
+    def _best_on_dev(self, scores: Mapping[str, np.ndarray]) -> float:
+        dev = self._documents[DEV]
+        return best_threshold(scores[DEV], dev.encoded.pairs, dev.gold)
 
     def _metrics_at(self, scores: Mapping[str, np.ndarray], threshold: float) -> dict[str, float]:
         metrics = {}
@@ -121,7 +123,7 @@ class DocumentsAtServer:
             what, every[split] = every_pair(documents.encoded.arrays["pair_labels"])
         rows = {f"trivial: {what}": self._metrics_at(every, DEFAULT_THRESHOLD)}
         if DEV in self._documents:
-            rows[f"trivial: {type_shares.NAME}"] = self._by_types()
+            rows[f"trivial: {BY_TYPES}"] = self._by_types()
         return rows
 
     def _by_types(self) -> dict[str, float]:
@@ -129,8 +131,7 @@ class DocumentsAtServer:
         for split, documents in self._documents.items():
             width = documents.encoded.arrays["pair_labels"].shape[1]
             scores[split] = shares.scores(self.corpora[split], documents.encoded.pairs, width)
-        dev = self._documents[DEV]
-        return self._metrics_at(scores, best_threshold(scores[DEV], dev.encoded.pairs, dev.gold))
+        return self._metrics_at(scores, self._best_on_dev(scores))
 
     def points(self, scores: Mapping[str, np.ndarray]) -> np.ndarray | None:
         """The precision-recall curve of the test split's candidates.

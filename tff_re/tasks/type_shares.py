@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from datasets.documents.corpus import DocumentCorpus, DocumentSample
+from datasets.documents.corpus import DocumentCorpus, DocumentPair, DocumentSample
 from datasets.documents.encoding import PairId
 
-NAME = "by the types of a pair, from dev"
+BY_TYPES = "by the types of a pair, from dev"
 
 Kind = tuple[str, str, bool]
 """Types of head and tail, and whether a sentence mentions both."""
@@ -35,11 +35,9 @@ class TypeShares:
         relations = len(corpus.relation_names)
         pairs: dict[Kind, int] = defaultdict(int)
         stated: dict[Kind, np.ndarray] = defaultdict(lambda: np.zeros(relations))
-        for sample in corpus.samples:
-            for pair in sample.pairs:
-                kind = sample.entities[pair.head].kind, sample.entities[pair.tail].kind, pair.intra
-                pairs[kind] += 1
-                stated[kind][list(pair.labels)] += 1
+        for _, pair, kind in _pairs(corpus):
+            pairs[kind] += 1
+            stated[kind][list(pair.labels)] += 1
         return cls({kind: stated[kind] / number for kind, number in pairs.items()}, relations)
 
     def scores(self, corpus: DocumentCorpus, pairs: Sequence[Sequence[PairId]], width: int) -> np.ndarray:
@@ -53,16 +51,17 @@ class TypeShares:
         Returns:
           float32 [D, P, R], filled up with zeros.
         """
-        types = {sample.document_id: _types(sample) for sample in corpus.samples}
+        kinds = {sample.pair_ids(pair): kind for sample, pair, kind in _pairs(corpus)}
         scores = np.zeros([len(pairs), width, self.relations], np.float32)
         for row, of_document in zip(scores, pairs, strict=True):
             for column, pair in enumerate(of_document):
-                of_entity = types[pair.document_id]
-                share = self.shares.get((of_entity[pair.head_id], of_entity[pair.tail_id], pair.intra))
+                share = self.shares.get(kinds[pair.document_id, pair.head_id, pair.tail_id])
                 if share is not None:
                     row[column] = share
         return scores
 
 
-def _types(sample: DocumentSample) -> dict[str, str]:
-    return {entity.entity_id: entity.kind for entity in sample.entities}
+def _pairs(corpus: DocumentCorpus) -> Iterator[tuple[DocumentSample, DocumentPair, Kind]]:
+    for sample in corpus.samples:
+        for pair in sample.pairs:
+            yield sample, pair, (sample.entities[pair.head].kind, sample.entities[pair.tail].kind, pair.intra)
