@@ -212,6 +212,13 @@ def lowest_and_highest(file: str, row: str) -> str:
     return f"{100 * min(values):.1f} to {100 * max(values):.1f}"
 
 
+def highest(file: str, start: str) -> str:
+    """How the name of the row with the highest mean of final accuracies goes on, of the rows that begin with `start`."""
+    rows = [r["algorithm"] for r in _table(file) if r["algorithm"].startswith(start)]
+    best = max(rows, key=lambda row: float(_cell(file, row, "test/accuracy_final_mean")))
+    return best.removeprefix(start)
+
+
 def kilobytes(file: str, row: str) -> str:
     """What a client sends in a round."""
     return f"{float(_cell(file, row, 'bytes_up')) / 1e3:.1f} kB"
@@ -231,7 +238,7 @@ def _between(numbers: list[int]) -> str:
     return str(min(numbers)) if min(numbers) == max(numbers) else f"{min(numbers)} to {max(numbers)}"
 
 
-_SYNTHETIC, _SWEEP = "flcmc-synthetic/comparison.csv", "flcmc-sweeps/comparison-{}-{}.csv"
+_SYNTHETIC = "flcmc-synthetic/comparison.csv"
 _SWEEP_100 = "flcmc-sweeps-100-rounds/comparison-{}.csv"
 _LSTM_SGD = "flcmc-imcs-v2-lstm/comparison-symptoms-sgd.csv"
 _FEDCMC_FIGURE_3, _TO_33 = "fedcmc-rounds/comparison-e-1.csv", "test/macro_f1_rounds_to_0.33"
@@ -253,8 +260,9 @@ def notes() -> dict[str, str]:
 
 def others() -> list[tuple[str, str, str]]:
     """(paper and place, published, here) of what is not a published gain in a score."""
-    half, step = _SWEEP.format("sgd", "0.5-0.5"), "flcmc-imcs-v2-sweeps/comparison-sgd-step.csv"
+    half, step = "flcmc-sweeps/comparison-sgd-0.5-0.5.csv", "flcmc-imcs-v2-sweeps/comparison-sgd-step.csv"
     sgd, rate = _SWEEP_100.format("sgd-0.5-0.5"), _SWEEP_100.format("rate-0.001-0.5-0.5")
+    skewed = {name: _SWEEP_100.format(f"sgd-{name.replace(', ', '-')}") for name in ("0, 0", "0.5, 0.5", "1, 1")}
     pap = "flcmc-imcs-v2-sweeps/comparison-adam-mu-with-step-9.csv"
     feded, fedavg, passed, alone = (
         rounds(_FEDED_B2, row, "0.75") for row in ("FedED", "FedAvg", "FedAvg and the same pass over D_v", "D_v alone")
@@ -265,12 +273,12 @@ def others() -> list[tuple[str, str, str]]:
         ("FLCMC, Table 8", "lowest training loss: FedAvgS 0.81, FedAvgT 1.1, FedProxP 0.70, FedAttS 0.47, FedPAP 0.48", f"FedPAP is lowest, FedProxP is level with FedAttS, FedAvgT not above FedAvgS; 10 seeds, in nats: FedAvgS {level(_SYNTHETIC, 'FedAvgS', 'best', 'train/loss')}; on it FedAvgT {lowest_loss(_SYNTHETIC, 'FedAvgT')}, FedProxP {lowest_loss(_SYNTHETIC, 'FedProxP')}, FedAttS {lowest_loss(_SYNTHETIC, 'FedAttS')}, FedPAP {lowest_loss(_SYNTHETIC, 'FedPAP')}; the uniform mean with FedAttS' server step {lowest_loss(_SYNTHETIC, 'uniform mean, λ=4')}, and with PAdam {lowest_loss(_SYNTHETIC, 'uniform mean, PAdam, λ=4')}"),
         ("FLCMC, Figure 8", "FedAtt rises from λ = 1 to 4 and not at 5", f"round 30, 3 seeds, synthetic(0.5, 0.5): 4 less 1 {ours(half, 'FedAtt, λ=4', baseline='FedAtt, λ=1')}; 5 less 4 {ours(half, 'FedAtt, λ=5', baseline='FedAtt, λ=4')}; the uniform mean, 4 less 1 {ours(half, 'uniform mean, λ=4', baseline='uniform mean, λ=1')}"),
         ("FLCMC, Figure 7", "FedPA is highest with the default values (no numbers)", f"100 rounds, 5 seeds: FedPA − FedAtt {ours(sgd, 'FedPA, λ=1.2, μ=1', baseline='FedAtt, λ=1.2')}; on FedAvg {ours(sgd, 'FedPA, λ=1.2, μ=1')}"),
-        ("FLCMC, Figure 11", "FedPA is best at μ = 0.03", f"100 rounds, 5 seeds: 0.03 less 0.001 {ours(sgd, 'FedPA, λ=4, μ=0.03', baseline='FedPA, λ=4, μ=0.001')}, less 1 {ours(sgd, 'FedPA, λ=4, μ=0.03', baseline='FedPA, λ=4, μ=1')}; the highest mean is at 0.1"),
+        ("FLCMC, Figure 11", "FedPA is best at μ = 0.03", f"100 rounds, 5 seeds: 0.03 less 0.001 {ours(sgd, 'FedPA, λ=4, μ=0.03', baseline='FedPA, λ=4, μ=0.001')}, less 1 {ours(sgd, 'FedPA, λ=4, μ=0.03', baseline='FedPA, λ=4, μ=1')}; the highest mean is at {highest(sgd, 'FedPA, λ=4, μ=')}"),
         ("FLCMC, Figure 12", "FedPA is best, FedAtt similar (no numbers)", f"100 rounds, 5 seeds: FedPA on FedProx {ours(sgd, 'FedPA, λ=4, μ=0.03', baseline='FedProx, μ=1')}, on FedAtt {ours(sgd, 'FedPA, λ=4, μ=0.03', baseline='FedAtt, λ=4')}, on the uniform mean with the same λ and μ {ours(sgd, 'FedPA, λ=4, μ=0.03', baseline='uniform mean, λ=4, μ=0.03')}"),
-        ("FLCMC, Figure 13", "FedProx is worst on IID data, FedPA best on the others", f"100 rounds, 5 seeds: FedProx − FedAvg on IID data {ours(_SWEEP_100.format('sgd-iid'), 'FedProx, μ=1')}; FedPA − FedAvg {'; '.join(f'({name}) ' + ours(_SWEEP_100.format(f'sgd-{file}'), 'FedPA, λ=4, μ=0.03') for name, file in (('0, 0', '0-0'), ('0.5, 0.5', '0.5-0.5'), ('1, 1', '1-1')))}. In one seed FedAtt breaks down on (0, 0), and FedAtt and FedPA on (1, 1); the uniform mean with the same λ does not"),
+        ("FLCMC, Figure 13", "FedProx is worst on IID data, FedPA best on the others", f"100 rounds, 5 seeds: FedProx − FedAvg on IID data {ours(_SWEEP_100.format('sgd-iid'), 'FedProx, μ=1')}; FedPA − FedAvg {'; '.join(f'({name}) ' + ours(file, 'FedPA, λ=4, μ=0.03') for name, file in skewed.items())}. FedAtt breaks down in a seed: accuracy by seed {'; '.join(f'({name}) ' + lowest_and_highest(skewed[name], 'FedAtt, λ=4') + ', the uniform mean with the same λ ' + lowest_and_highest(skewed[name], 'uniform mean, λ=4') for name in ('0, 0', '1, 1'))}"),
         ("FLCMC, Figure 14", "Adam's forms converge more steadily (no numbers)", f"100 rounds, 5 seeds, synthetic(0.5, 0.5), rate 0.001, last rounds: FedAvgS − FedAvg {ours(rate, 'FedAvgS')}, FedProxP − FedProx {ours(rate, 'FedProxP, μ=1', baseline='FedProx, μ=1')}, FedAttS − FedAtt {ours(rate, 'FedAttS, λ=4', baseline='FedAtt, λ=4')}, FedPAP − FedPA {ours(rate, 'FedPAP, λ=4, μ=0.03', baseline='FedPA, λ=4, μ=0.03')}"),
-        ("FLCMC, Figure 16", "FedPAP with λ = 9 is best at μ = 0.03 (no numbers)", f"IMCS-V2, round 100, 10 seeds: 0.03 less 0.001 {ours(pap, 'FedPAP, μ=0.03', baseline='FedPAP, μ=0.001')}, 3 less 0.03 {ours(pap, 'FedPAP, μ=3', baseline='FedPAP, μ=0.03')}; the largest value tried is best, and below FedAvgS"),
-        ("FLCMC, Figure 17", "FedAtt is best at λ = 4 (no numbers)", f"IMCS-V2, round 100, 10 seeds: 4 less 3 {ours(step, 'FedAtt, λ=4', baseline='FedAtt, λ=3')}, 5 less 4 {ours(step, 'FedAtt, λ=5', baseline='FedAtt, λ=4')}; 3 is best; the uniform mean the same, 4 less 3 {ours(step, 'uniform mean, λ=4', baseline='uniform mean, λ=3')}"),
+        ("FLCMC, Figure 16", "FedPAP with λ = 9 is best at μ = 0.03 (no numbers)", f"IMCS-V2, round 100, 10 seeds: 0.03 less 0.001 {ours(pap, 'FedPAP, μ=0.03', baseline='FedPAP, μ=0.001')}, 3 less 0.03 {ours(pap, 'FedPAP, μ=3', baseline='FedPAP, μ=0.03')}; {highest(pap, 'FedPAP, μ=')}, the largest value tried, is best, {ours(pap, 'FedPAP, μ=3')} on FedAvgS"),
+        ("FLCMC, Figure 17", "FedAtt is best at λ = 4 (no numbers)", f"IMCS-V2, round 100, 10 seeds: 4 less 3 {ours(step, 'FedAtt, λ=4', baseline='FedAtt, λ=3')}, 5 less 4 {ours(step, 'FedAtt, λ=5', baseline='FedAtt, λ=4')}; {highest(step, 'FedAtt, λ=')} is best; for the uniform mean {highest(step, 'uniform mean, λ=')}, 4 less 3 {ours(step, 'uniform mean, λ=4', baseline='uniform mean, λ=3')}"),
         ("FLCMC, Figure 18", "FedAtt at λ = 4 hardly depends on the seed (no numbers)", f"IMCS-V2, round 100, accuracy by seed from {lowest_and_highest(step, 'FedAtt, λ=4')} over 10 seeds, with λ = 1 from {lowest_and_highest(step, 'FedAtt, λ=1')}"),
         ("FLCMC, Figure 20", "LSTM with SGD: FedAvg and FedProx level, FedAtt and FedPA level, all between 55 and 65 % (no numbers)", f"IMCS-V2, 100 rounds, 5 seeds, best rounds: FedAvg {level(_LSTM_SGD, 'FedAvg', 'best', 'test/accuracy')}; FedProx − FedAvg {ours(_LSTM_SGD, 'FedProx', 'best')}; FedPA − FedAtt {ours(_LSTM_SGD, 'FedPA', 'best', baseline='FedAtt')}; the largest class {level(_LSTM_SGD, 'trivial: largest class', 'best', 'test/accuracy')}"),
         ("FedCMC, Figure 3", "i2b2, one local epoch: an F1 of 45 in round 5, FedRS in 15, FedAvg in 20", f"ChemProt, PCNN, α = 0.05, a macro-F1 of 0.33 by seed (of 20 rounds): FedCMC {rounds_by_seed(_FEDCMC_FIGURE_3, 'FedCMC', _TO_33)}; FedRS {rounds_by_seed(_FEDCMC_FIGURE_3, 'FedRS', _TO_33)}; FedAvg {rounds_by_seed(_FEDCMC_FIGURE_3, 'FedAvg', _TO_33)}; the mean with equal client weights {rounds_by_seed(_FEDCMC_FIGURE_3, 'uniform mean', _TO_33)}"),
