@@ -108,7 +108,8 @@ def _documents(**options) -> dict[str, Any]:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     inputs = DocumentInput(len(tokenizer), 96, 20, 8, 20, 1, folder)
     arguments = _arguments("document_encoder", {"block_size": 8, **options}, inputs, DocumentEncoding(tokenizer))
-    return {**arguments, "label_names": ("CID",), "details": {"run": "a", "dataset": "cdr", "threshold": 0.5}}
+    details = {"run": "a", "dataset": "cdr", "threshold": 0.5, "named_by_types": [["Chemical", "Disease", True, [0]]]}
+    return {**arguments, "label_names": ("CID",), "details": details}
 
 
 ENTITY_TYPES = ("symptom", "drug")

@@ -98,6 +98,15 @@ def test_predictions_of_bags_are_sorted_cut_at_devs_threshold_and_named_on_reque
     assert "head_name" not in without and with_names["head_name"] == head and without["predicted"] == first.predicted
 
 
+def assert_trivial_rows(rows, corpus, named):
+    """Of one relation: a row names every pair, the other one the pairs in `named`."""
+    pairs = [pair for sample in corpus.samples for pair in sample.pairs]
+    assert list(rows) == ["every pair positive", "by the types of a pair, from dev"]
+    assert 0 < len(named) < len(pairs)
+    for row, of_row in zip(rows.values(), (pairs, named), strict=True):
+        assert row["precision"] == pytest.approx(sum(len(pair.labels) for pair in of_row) / len(of_row))
+
+
 def test_documents_of_a_file_get_the_models_probabilities(capsys):
     export_arguments, export = arguments("documents"), export_of("documents")
     predictor = load_export(export)
@@ -122,7 +131,10 @@ def test_documents_of_a_file_get_the_models_probabilities(capsys):
         and "12 documents, " in in_one_line(typed.out)
         and "threshold │ 0.5000" in in_one_line(typed.out)
     )
-    facts = predictor.score(DOCUMENTS).facts()
+    score = predictor.score(DOCUMENTS)
+    assert_trivial_rows(score.trivial, corpus, [pair for s in corpus.samples for pair in s.pairs if pair.intra])
+    assert "by the types of a pair, from dev" in in_one_line(typed.out)
+    facts = score.facts()
     assert facts["counts"]["documents"] == 12 and facts["confusion"] is facts["by_class"] is facts["labels"] is None
     key = Ed25519PrivateKey.generate()
     about = {"name": None, "export": "0" * 64, "file": "0" * 64, "time": "2026-11-26T07:00:00Z", "tff_re": "0.1.0"}
@@ -294,10 +306,12 @@ def test_predict_and_evaluate_documents(made, capsys):
     seen = predictor.score(DOCUMENTS).seen
     assert seen.by_id == sum(sample.document_id in known for sample in corpus.samples)
     assert seen.run_examples == len(prepared.trained_on()) > 0
-    (trivial,) = predictor.score(DOCUMENTS).trivial.values()
-    facts = sum(len(pair.labels) for sample in corpus.samples for pair in sample.pairs)
-    assert trivial["precision"] == pytest.approx(facts / len(rows))
     judged = made("documents").evaluation.metrics
+    references = made("documents").experiment.prepared.held_out.references()
+    for name, trivial in predictor.score(DOCUMENTS).trivial.items():  # the test split is this file
+        assert trivial == pytest.approx(
+            {metric: references[f"trivial: {name}"][f"test/{metric}"] for metric in trivial}
+        )
     assert f"threshold │ {judged['dev/threshold']:.4f}" in in_one_line(typed.out)
     for name in ("f1", "precision", "recall"):
         assert f"{judged[f'test/{name}']:.4f}" in typed.out.split(f" {name} ")[1].split("\n")[0], name

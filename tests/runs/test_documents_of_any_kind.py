@@ -372,12 +372,19 @@ def test_the_files_of_these_tests_are_of_their_forms():
         ({"pairs": {"path": "x"}}, "not an object"),
         ({"pairs": {"directed": "Bind"}}, "which relations have a direction"),
         ({"pairs": {"separators": 1}}, "not a string"),
+        ({"named_by_types": {}}, "named_by_types"),
+        ({"named_by_types": [["A", "B", True]]}, "named_by_types"),
+        ({"named_by_types": [["A", "B", 1, [0]]]}, "named_by_types"),
+        ({"named_by_types": [["A", None, True, [0]]]}, "named_by_types"),
+        ({"named_by_types": [["A", "B", True, [2]]]}, "named_by_types"),
+        ({"named_by_types": [["A", "B", True, [True]]]}, "named_by_types"),
+        ({"named_by_types": [["A", "B", True, [0, 1]], ["A", "B", False, [1]]]}, None),
         ({"pair_types": [["A", "B"]], "pairs": {"directed": ["Bind"], "separators": ";"}}, None),
         ({}, None),
     ],
 )
 def test_what_an_export_says_of_pairs_is_checked(details, reason):
-    description = {"arrays": ["input_ids"], "details": {"threshold": 0.5, **details}}
+    description = {"arrays": ["input_ids"], "classes": 2, "details": {"threshold": 0.5, **details}}
     if reason is None:
         DocumentKind().check(description, DataError)
     else:

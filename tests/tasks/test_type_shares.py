@@ -46,3 +46,12 @@ def test_scores_are_those_of_each_pairs_kind_in_the_order_of_the_rows():
     assert scores.dtype == np.float32 and scores.shape == (2, 3, 2)
     assert scores[0] == pytest.approx(np.array([[0, 1], [2 / 3, 1 / 3], [0, 0]]))
     assert not scores[1].any(), "a kind that dev does not have"
+
+
+def test_a_rule_names_what_reaches_the_threshold():
+    rule = TypeShares.from_corpus(DEV).rule(0.5)
+    assert {kind: share.tolist() for kind, share in rule.shares.items()} == {
+        ("Drug", "Rash", True): [1, 0],
+        ("Drug", "Rash", False): [0, 1],
+        ("Gene", "Rash", True): [0, 0],
+    }

@@ -122,16 +122,26 @@ class DocumentsAtServer:
         for split, documents in self._documents.items():
             what, every[split] = every_pair(documents.encoded.arrays["pair_labels"])
         rows = {f"trivial: {what}": self._metrics_at(every, DEFAULT_THRESHOLD)}
-        if DEV in self._documents:
-            rows[f"trivial: {BY_TYPES}"] = self._by_types()
+        rule = self.type_rule()
+        if rule is not None:
+            scores = {split: self._by_types(rule, split) for split in self.splits}
+            rows[f"trivial: {BY_TYPES}"] = self._metrics_at(scores, DEFAULT_THRESHOLD)
         return rows
 
-    def _by_types(self) -> dict[str, float]:
-        shares, scores = TypeShares.from_corpus(self.corpora[DEV]), {}
-        for split, documents in self._documents.items():
-            width = documents.encoded.arrays["pair_labels"].shape[1]
-            scores[split] = shares.scores(self.corpora[split], documents.encoded.pairs, width)
-        return self._metrics_at(scores, self._best_on_dev(scores))
+    def type_rule(self) -> TypeShares | None:
+        """Which relations the rule by types names, see `references`.
+
+        None without a dev split.
+        """
+        if DEV not in self._documents:
+            return None
+        shares = TypeShares.from_corpus(self.corpora[DEV])
+        return shares.rule(self._best_on_dev({DEV: self._by_types(shares, DEV)}))
+
+    def _by_types(self, shares: TypeShares, split: str) -> np.ndarray:
+        """The scores of a split's pairs, float32 [D, P, R]."""
+        encoded = self._documents[split].encoded
+        return shares.scores(self.corpora[split], encoded.pairs, encoded.arrays["pair_labels"].shape[1])
 
     def points(self, scores: Mapping[str, np.ndarray]) -> np.ndarray | None:
         """The precision-recall curve of the test split's candidates.

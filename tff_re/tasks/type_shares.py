@@ -40,6 +40,11 @@ class TypeShares:
             stated[kind][list(pair.labels)] += 1
         return cls({kind: stated[kind] / number for kind, number in pairs.items()}, relations)
 
+    def rule(self, threshold: float) -> TypeShares:
+        """Return 1 in place of the shares that reach a threshold, and 0 in place of the others."""
+        named = {kind: (share >= threshold).astype(float) for kind, share in self.shares.items()}
+        return TypeShares(named, self.relations)
+
     def scores(self, corpus: DocumentCorpus, pairs: Sequence[Sequence[PairId]], width: int) -> np.ndarray:
         """The shares of each pair's kind, or 0 for a kind that was never seen.
 

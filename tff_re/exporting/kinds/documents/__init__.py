@@ -24,8 +24,10 @@ from datasets.json_values import Fail
 from tff_re.errors import UserError
 from tff_re.exporting.card import file_uses
 from tff_re.exporting.kind import Kind, check_pair_types, check_strings, checked_encoding
+from tff_re.exporting.kinds.documents import type_rule
 from tff_re.exporting.layout import ENCODING_FILE, REMEDY
 from tff_re.exporting.predictors import CorpusPredictor, Score, in_batches
+from tff_re.tasks.type_shares import BY_TYPES
 
 DOCUMENTS_AT_ONCE = 4
 
@@ -158,6 +160,9 @@ class DocumentPredictor(CorpusPredictor):
         metrics = pair_metrics(scores, pairs, gold, self.threshold)
         name, every = every_pair(_stated(corpus, scores.shape))
         trivial = {name: pair_metrics(every, pairs, gold, DEFAULT_THRESHOLD)}
+        if (rule := type_rule.from_details(self._details, len(self.labels))) is not None:
+            by_types = rule.scores(corpus, pairs, scores.shape[1])
+            trivial[BY_TYPES] = pair_metrics(by_types, pairs, gold, DEFAULT_THRESHOLD)
         size = f"{counted(len(pairs), 'document')}, {counted(len(gold.facts), 'fact')}"
         counts = {"documents": len(pairs), "facts": len(gold.facts)}
         metrics["threshold"] = self.threshold
@@ -188,6 +193,7 @@ class DocumentKind(Kind):
             raise fail('"details.threshold" is not a number', remedy=REMEDY)
         check_pair_types(description, fail)
         _check_pairs(details, fail)
+        type_rule.check(details, description["classes"], fail)
 
     def encoding(self, value: Any, source: Mapping[str, Any], fail: Fail) -> Any:
         return checked_encoding(document_encoding_from_json, value, source, fail)
@@ -222,6 +228,8 @@ class DocumentKind(Kind):
 
         `pair_types`: [head type, tail type] of the candidate pairs in training, all of them. `pairs`: which relations
         are `directed` and the `separators` of identifiers, for data sets that have these options.
+
+        `named_by_types`: what a rule that reads no text names, see `tff_re.exporting.kinds.documents.type_rule`.
         """
         from tff_re.tasks.held_out import DEV
         from tff_re.tasks.pair_metrics import DEFAULT_THRESHOLD
@@ -235,7 +243,7 @@ class DocumentKind(Kind):
             dev = {name.removeprefix(f"{DEV}/"): value for name, value in metrics.items()}
         if "threshold" not in dev:
             raise UserError("the model's scores of the dev documents are not finite; training has diverged")
-        return {"threshold": dev["threshold"], **pairs}
+        return {"threshold": dev["threshold"], **type_rule.to_details(held_out.type_rule()), **pairs}
 
     def tested_on(self, corpus) -> str:
         return f"{len(corpus.samples)} documents at the server"
