@@ -228,6 +228,7 @@ def _long_tail() -> list[Claim]:
 
 _UPPER_LAYERS, _WHOLE_ENCODER = "alpha-0.05-the-upper-two-layers-are-trained", "alpha-0.05-the-whole-encoder-is-trained"
 IMCS_V2, MIE = "flcmc-imcs-v2/comparison-symptoms-{}.csv", "flcmc-imcs-lr/comparison-{}.csv"
+_LEARNED = "flcmc-imcs-v2-lstm-learned/comparison.csv"
 IMCS_V2_WORDS = "flcmc-imcs-v2-words/comparison-symptoms-{}.csv"
 """Of an optimizer."""
 _EQUAL_ROUNDS, _EQUAL_STEPS = ("Lazy MIL", ", equal rounds"), ("Lazy MIL with NONE's steps", ", equal steps")
@@ -240,6 +241,7 @@ CLAIMS: dict[tuple[str, str], list[Claim]] = {
         *_table_9("IMCS-V2, word vectors", IMCS_V2, same_corpus=True),
         *_table_9("MIE, logistic regression", MIE, same_corpus=False),
         *_table_10("IMCS-V2, LSTM, Adam", "flcmc-imcs-v2-lstm/comparison-symptoms-adam.csv", same_corpus=True),
+        *_table_10("IMCS-V2, LSTM over learned vectors, Adam", _LEARNED, same_corpus=True),
         *_table_10("MIE, LSTM, Adam, 50 rounds", "flcmc-imcs-lstm/comparison-table-10-adam.csv"),
     ],
     ("FedCMC", "fedcmc"): [
