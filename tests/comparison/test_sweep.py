@@ -262,12 +262,20 @@ def read(table, axes_by_entry=None, **changes):
     return read_sweep(table, {"A": None, "B": None} if axes_by_entry is None else axes_by_entry, **options)
 
 
-def test_a_grid_a_list_and_a_budget():
+def test_a_grid_and_a_list():
     grid = read({"seeds": [5], RATE: [0.1, 0.2], "training.rounds": [3, 4]})
     assert grid.settings["A"] == grid.settings["B"] and grid.runs == 8
     assert grid.settings["A"][1] == {RATE: 0.1, "training.rounds": 4}
     listed = read({"seeds": [5], "settings": [{RATE: 0.1, "algorithm.mu": 1.0}, {RATE: 0.2}]})
     assert listed.settings["A"] == ({RATE: 0.1, "algorithm.mu": 1.0}, {RATE: 0.2})
+
+
+def test_a_draw_is_the_same_for_all_entries():
+    lists = {"seeds": [5], "budget": 3, RATE: [1, 2, 3, 4, 5, 6]}
+    same = read(lists).settings
+    assert len(same["A"]) == 3 and same["A"] == same["B"]
+    own = read({**lists, "same_draw": False}).settings
+    assert own["A"] == same["A"] != own["B"] and len(own["B"]) == 3
     axes_by_entry = {"A": None, "B": {RATE: [1, 2, 3], "algorithm.mu": [0.1, 0.2]}}
     drawn = read({"seeds": [5], "budget": 2, RATE: [0.1, 0.2, 0.3]}, axes_by_entry)
     assert [len(drawn.settings[name]) for name in "AB"] == [2, 2]
@@ -294,6 +302,7 @@ def test_a_grid_a_list_and_a_budget():
             "'B' would be tuned over 2 settings but",
         ),
         ({"seeds": [5], RATE: [1], "extend": 1}, {}, "'sweep.extend' must be true or false, got 1"),
+        ({"seeds": [5], RATE: [1], "same_draw": 0}, {}, "'sweep.same_draw' must be true or false, got 0"),
         ({"seeds": [5], RATE: [1], "budget": 2}, {}, "[sweep]: has only 1 settings, fewer than sweep.budget = 2"),
         ({}, {"axes_by_entry": {"A": {RATE: [1]}}}, "entry 'A' has a sweep, but the suite has no [sweep]"),
     ],

@@ -101,7 +101,8 @@ def read_sweep(
     Args:
       table: [sweep]: `seeds` of tuning; `choose_by`, the suite's by default; either lists under recipe keys in quotes,
         of which all combinations are tried, or `settings`, a list of tables of recipe keys; `budget`, so many of the
-        settings for each entry, drawn at random; `extend = false` to stay within them where the best lies at an edge.
+        settings for each entry, drawn at random, the same of the same list for all entries unless `same_draw` is
+        false; `extend = false` to stay within them where the best lies at an edge.
       axes_by_entry: entry -> its own axes or `settings` in place of the suite's.
       seeds: the suite's.
       choose_by: the suite's.
@@ -130,10 +131,11 @@ def read_sweep(
     budget = table.get("budget")
     if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int) or budget < 1):
         raise UserError(f"{source}: 'sweep.budget' must be a positive integer, got {budget!r}")
-    extend = table.get("extend", True)
-    if not isinstance(extend, bool):
-        raise UserError(f"{source}: 'sweep.extend' must be true or false, got {extend!r}")
-    axes = {key: value for key, value in table.items() if key not in ("seeds", "choose_by", "budget", "extend")}
+    switches = {key: table.get(key, True) for key in ("extend", "same_draw")}
+    for key, value in switches.items():
+        if not isinstance(value, bool):
+            raise UserError(f"{source}: 'sweep.{key}' must be true or false, got {value!r}")
+    axes = {key: value for key, value in table.items() if key not in ("seeds", "choose_by", "budget", *switches)}
     settings = {}
     for number, (name, entry_axes) in enumerate(axes_by_entry.items()):
         where = f"{source}: [sweep]" if entry_axes is None else f"{source}: entry '{name}': sweep"
@@ -141,7 +143,9 @@ def read_sweep(
         if budget is not None:
             if len(combinations) < budget:
                 raise UserError(f"{where}: has only {len(combinations)} settings, fewer than sweep.budget = {budget}")
-            drawn = np.random.default_rng([tuning[0], number]).choice(len(combinations), budget, replace=False)
+            # An entry that draws its own may miss a setting that the others have, by which it would lose.
+            of_draw = 0 if switches["same_draw"] else number
+            drawn = np.random.default_rng([tuning[0], of_draw]).choice(len(combinations), budget, replace=False)
             combinations = tuple(combinations[index] for index in sorted(drawn))
         settings[name] = combinations
     sizes = {len(combinations): name for name, combinations in settings.items()}
@@ -151,7 +155,7 @@ def read_sweep(
             f"{source}: entry '{largest}' would be tuned over {many} settings but '{smallest}' over {few}; give all "
             "entries the same number, or set sweep.budget"
         )
-    return Sweep(tuning, by, settings, extend)
+    return Sweep(tuning, by, settings, switches["extend"])
 
 
 def _is_seed(value: Any) -> bool:
