@@ -224,9 +224,9 @@ def _long_tail(data: str, file: str) -> list[Claim]:
 
 _UPPER_LAYERS, _WHOLE_ENCODER = "alpha-0.05-the-upper-two-layers-are-trained", "alpha-0.05-the-whole-encoder-is-trained"
 IMCS_V2, MIE = "flcmc-imcs-v2/comparison-symptoms-{}.csv", "flcmc-imcs-lr/comparison-{}.csv"
-_LEARNED = "flcmc-imcs-v2-lstm-learned/comparison.csv"
 IMCS_V2_WORDS = "flcmc-imcs-v2-words/comparison-symptoms-{}.csv"
 """Of an optimizer."""
+_LEARNED = "flcmc-imcs-v2-lstm-learned/comparison.csv"
 _LONG_TAIL = "lazy-mil-long-tail/comparison-each-pair-has-a-true-sentence-noise-0.8.csv"
 _EQUAL_ROUNDS, _EQUAL_STEPS = ("Lazy MIL", ", equal rounds"), ("Lazy MIL with NONE's steps", ", equal steps")
 

@@ -307,11 +307,14 @@ def test_predict_and_evaluate_documents(made, capsys):
     assert seen.by_id == sum(sample.document_id in known for sample in corpus.samples)
     assert seen.run_examples == len(prepared.trained_on()) > 0
     judged = made("documents").evaluation.metrics
+    trivial = predictor.score(DOCUMENTS).trivial
+    facts = sum(len(pair.labels) for sample in corpus.samples for pair in sample.pairs)
+    assert trivial["every pair positive"]["precision"] == pytest.approx(facts / len(rows))
     references = made("documents").experiment.prepared.held_out.references()
-    for name, trivial in predictor.score(DOCUMENTS).trivial.items():  # the test split is this file
-        assert trivial == pytest.approx(
-            {metric: references[f"trivial: {name}"][f"test/{metric}"] for metric in trivial}
-        )
+    assert list(references) == [f"trivial: {name}" for name in trivial] and len(trivial) == 2
+    for name, metrics in trivial.items():  # the test split is this file
+        expected = {metric: references[f"trivial: {name}"][f"test/{metric}"] for metric in metrics}
+        assert metrics == pytest.approx(expected)
     assert f"threshold │ {judged['dev/threshold']:.4f}" in in_one_line(typed.out)
     for name in ("f1", "precision", "recall"):
         assert f"{judged[f'test/{name}']:.4f}" in typed.out.split(f" {name} ")[1].split("\n")[0], name
