@@ -203,6 +203,23 @@ def trained(runtime, method: str) -> SimpleNamespace:
     return SimpleNamespace(folder=folder, experiment=experiment, result=result, table=table)
 
 
+def assert_tunes_without_test(run: SimpleNamespace, folder: Path, runtime):
+    """A run of the same table that leaves test out has the same dev metrics and choice, and no number of test."""
+    _, result = train_table(run.table, folder, runtime, details=False, tested=False)
+    of_dev = [
+        [
+            {name: value for name, value in row.items() if name.startswith("dev/")}
+            for row in read_history(RunFolder(path))
+        ]
+        for path in (run.folder, folder)
+    ]
+    assert of_dev[0] == of_dev[1] and any(of_dev[0])
+    assert result.chosen == run.result.chosen is not None
+    names = {name for row in read_history(RunFolder(folder)) for name in row} | summary_of(folder)["chosen"].keys()
+    assert not any(name.startswith("test/") for name in names)
+    assert not any((folder / name).exists() for name in ("precision_recall.csv", "test_units.npz"))
+
+
 @functools.cache
 def trained_without_dev(runtime) -> tuple:
     """A run of Lazy MIL's control on made-up bags, whose task has no dev examples: folder, experiment, result."""

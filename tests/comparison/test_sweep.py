@@ -127,6 +127,15 @@ def test_the_setting_is_chosen_on_dev_over_the_tuning_seeds(swept):
     )
 
 
+def test_runs_that_tune_do_not_evaluate_test(swept):
+    for run in (swept.out / "sweep").iterdir():
+        names = {name for row in read_history(RunFolder(run)) for name in row}
+        assert not any(name.startswith("test/") for name in names), run.name
+        assert "dev/loss" in names or (run / "diverged.txt").exists(), run.name
+    for run in (swept.out / "runs").iterdir():
+        assert any("test/accuracy" in row for row in read_history(RunFolder(run))), run.name
+
+
 def test_the_report_says_what_was_chosen_of_how_many(swept, capsys):
     typed = command(capsys, "compare", "--suite", swept.folder / "suite.toml", "--out", swept.out, "--resume")
     assert typed.code == 0, typed.err

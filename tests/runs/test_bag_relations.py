@@ -19,6 +19,7 @@ from tests.bags_for_tests import (
     assert_best_round_is_chosen,
     assert_evaluates,
     assert_has_weights,
+    assert_tunes_without_test,
     bag_table,
     data_folder,
     nyt10_line,
@@ -84,6 +85,10 @@ def test_the_test_metrics_are_those_of_the_models_probabilities(runtime):
     np.testing.assert_allclose(run.result.server_evaluation.scores["test"], scores, atol=1e-6)
     precision, recall, _ = precision_recall_curve(bags.labels[:, 1:].ravel(), scores[:, 1:].ravel())
     assert run.result.server_evaluation.metrics["test/auc"] == pytest.approx(auc(recall, precision))
+
+
+def test_a_run_that_tunes_leaves_test_out(runtime, tmp_path):
+    assert_tunes_without_test(trained(runtime, "lazy_mil"), tmp_path / "run", runtime)
 
 
 def test_the_commands_of_a_run(runtime, capsys):

@@ -14,6 +14,7 @@ from datasets.partition import ClientSamples, Partition, write_partition
 from tests.bags_for_tests import (
     assert_best_round_is_chosen,
     assert_has_weights,
+    assert_tunes_without_test,
     prepare,
 )
 from tests.documents_for_tests import (
@@ -56,6 +57,10 @@ def test_a_run_is_that_of_the_round_which_dev_chose(runtime):
     left = {path.name for path in (run.folder / "plots").iterdir()}
     assert {"curves.png", "partition.png", "precision-recall.png", "documents.png", "entropy.csv"} <= left
     assert "confusion-test.png" not in left
+
+
+def test_a_run_that_tunes_leaves_test_out(runtime, tmp_path):
+    assert_tunes_without_test(trained(runtime), tmp_path / "run", runtime)
 
 
 def probabilities(run, split) -> dict[tuple[str, str], float]:

@@ -132,8 +132,11 @@ def describe(metrics: dict[str, float]) -> str:
 
     It names the area of a ranking, the F1 of a threshold on dev, and the ε spent.
     """
+    accuracy = ("test/accuracy", "accuracy")
+    if accuracy[0] not in metrics:  # a run that tunes
+        accuracy = ("dev/accuracy", "dev accuracy")
     label_of = (
-        *(("local/loss", "loss"), ("test/accuracy", "accuracy"), ("dev/auc", "dev AUC"), ("dev/f1", "dev F1")),
+        *(("local/loss", "loss"), accuracy, ("dev/auc", "dev AUC"), ("dev/f1", "dev F1")),
         ("test/f1", "F1"),
     )
     parts = [f"{label} {metrics[name]:.4f}" for name, label in label_of if name in metrics]

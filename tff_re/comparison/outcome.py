@@ -331,7 +331,7 @@ class RunsHere:
                 require_metrics_of(self._check, metric_names(experiment), experiment.recipe.name)
 
         resume = (self._resume or again) and folder.recipe.exists()
-        how = {"resume": resume, "details": False, "units": not run.in_sweep}
+        how = {"resume": resume, "details": False, "units": not run.in_sweep, "tested": not run.in_sweep}
         ways = {"builder": self._builder, "runtime": self._runtime, "on_start": check, "on_round": self._on_round}
         self._runtime.between_runs()
         try:

@@ -24,7 +24,7 @@ class PlannedRun:
       recipe: resolved.
       folder: of the run.
       unit: what has the same computations on every seed: the entry, in a sweep also the number of the setting.
-      in_sweep: whether the run may diverge.
+      in_sweep: whether the run tunes: it may diverge, and has no metrics of test.
     """
 
     title: str

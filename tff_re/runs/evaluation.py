@@ -12,7 +12,7 @@ import numpy as np
 from tff_re.errors import UserError
 from tff_re.runs.features.failures import NOT_FINITE, too_many, without_failing
 from tff_re.runtime import ComputationFailed
-from tff_re.tasks.held_out import DEV
+from tff_re.tasks.held_out import DEV, TEST
 
 if TYPE_CHECKING:
     from tff_re.runs.experiment import Experiment
@@ -166,12 +166,16 @@ class ServerEvaluation:
 
 
 class ServerEvaluator:
-    """Evaluates the weights of a round on the examples that the task holds at the server (see `HeldOut`)."""
+    """Evaluates the weights of a round on the examples that the task holds at the server (see `HeldOut`).
 
-    def __init__(self, experiment: Experiment):
+    `tested`: whether those of test are among them.
+    """
+
+    def __init__(self, experiment: Experiment, *, tested: bool = True):
         self._held_out, self._computation = experiment.prepared.held_out, experiment.scoring
         self._threshold = experiment.model.threshold
-        self._examples = {split: self._held_out.examples(experiment.model, split) for split in self._held_out.splits}
+        splits = [split for split in self._held_out.splits if tested or split != TEST]
+        self._examples = {split: self._held_out.examples(experiment.model, split) for split in splits}
 
     def __call__(self, weights) -> ServerEvaluation:
         """Of ModelWeights, in the current execution context."""

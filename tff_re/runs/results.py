@@ -34,6 +34,7 @@ from tff_re.runs.tables import write_table
 from tff_re.runs.training import Result
 from tff_re.runs.warm_start import stored
 from tff_re.tasks.base import Prepared
+from tff_re.tasks.held_out import TEST
 
 
 def write_results(experiment: Experiment, folder: RunFolder, result: Result, history: list[dict[str, float]]) -> None:
@@ -73,7 +74,7 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
         names = zip(counts.label_names, both.T, strict=True)
         columns = [("client", list(clients)), ("split", splits), *((name, column.tolist()) for name, column in names)]
         write_table(folder.path / "labels.csv", columns)
-    if result.server_evaluation is not None:
+    if result.server_evaluation is not None and TEST in result.server_evaluation.scores:
         points = experiment.prepared.held_out.points(result.server_evaluation.scores)
         if points is not None:
             write_precision_recall(folder.precision_recall, points)

@@ -121,6 +121,7 @@ def run_in(
     on_line: Callable[[str], None] = lambda line: None,
     details: bool = True,
     units: bool = False,
+    tested: bool = True,
 ) -> tuple[Experiment, Result]:
     """Trains a recipe into a folder.
 
@@ -136,6 +137,7 @@ def run_in(
       on_line: called with a line for the user, such as which round a run is resumed after.
       details: whether plots and the Keras model are written too.
       units: whether a simulation measures each unit of the clients' test examples too, for a comparison.
+      tested: whether the metrics `test/…` are computed. A sweep's runs, which choose on dev, do without them.
 
     Raises:
       UserError, DataError: the recipe cannot run, the data are missing or malformed, or the folder is in use.
@@ -168,14 +170,16 @@ def run_in(
                 on_round(report)
 
             weights = None if start is None else start.weights
-            result = train(experiment, folder, runtime, seed=seed, start_weights=weights, on_round=after_round)
+            how = {"seed": seed, "start_weights": weights, "on_round": after_round, "tested": tested}
+            result = train(experiment, folder, runtime, **how)
             history = read_history(folder)
             if result.stopped is not None:
                 events.RUN_STOPPED.log(_log, reason=result.stopped, round=len(history))
             if (private := guarantee_of(experiment, history, start)) is not None:
                 result = dataclasses.replace(result, privacy={**private, "stopped": result.stopped})
-            measured = restarting(runtime) if units and not experiment.prepared.sites else None
-            write_test_units(experiment, folder, result, measured)
+            if tested:
+                measured = restarting(runtime) if units and not experiment.prepared.sites else None
+                write_test_units(experiment, folder, result, measured)
             write_results(experiment, folder, result, history)
             if details:
                 write_details(experiment, folder, result, history)

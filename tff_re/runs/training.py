@@ -90,6 +90,7 @@ class Training:
 
     Attributes:
       experiment, folder, runtime, records, seed: of the run; `seed` may be a secret.
+      test: evaluates the clients' test examples; None: there are none, or they are left out.
       ids: of the clients with training examples.
       participation: who is asked in a round, and whose answers count.
       state: what checkpoints hold: the server's state, the clients' (`memory`), and what features add.
@@ -100,7 +101,9 @@ class Training:
       closing: what is closed when training ends, also by an error.
     """
 
-    def __init__(self, experiment: Experiment, folder: RunFolder, runtime: Runtime, records: Records, seed):
+    def __init__(
+        self, experiment: Experiment, folder: RunFolder, runtime: Runtime, records: Records, seed, tested: bool
+    ):
         self.experiment, self.folder, self.runtime, self.records, self.seed = experiment, folder, runtime, records, seed
         self.call = restarting(runtime)
         self.ids, self._examples = arranged(experiment, "train")
@@ -110,9 +113,10 @@ class Training:
         self.state, self.round, self.answers, self.evaluation = OrderedDict(), 0, None, None
         self.timings, self.closing = {}, contextlib.ExitStack()
         self._noised, self._recorded_states = has_noise(experiment.algorithm), None
-        self.test = Evaluator(experiment, "test")
+        test = Evaluator(experiment, "test") if tested else None
+        self.test = None if test is None or test.empty else test
         self._train = Evaluator(experiment, "train") if experiment.recipe.evaluation.train_split else None
-        self.at_server = None if experiment.scoring is None else ServerEvaluator(experiment)
+        self.at_server = None if experiment.scoring is None else ServerEvaluator(experiment, tested=tested)
 
     def begin(self, start_weights: Any) -> None:
         """Takes the newest checkpoint, or the state before the first round."""
@@ -174,7 +178,7 @@ class Training:
     def evaluate(self) -> dict[str, float]:
         """Metrics of the round's weights."""
         weights, metrics = models_of(self.experiment, self.model_state), {}
-        if not self.test.empty:
+        if self.test is not None:
             self.evaluation = self.evaluated(self.test, weights)
             metrics.update(self.evaluation.recorded("test"))
         if self._train is not None:
@@ -234,6 +238,7 @@ def train(
     seed: int | bytes | None = None,
     start_weights: Any = None,
     on_round: Callable[[RoundReport], None] = lambda report: None,
+    tested: bool = True,
 ) -> Result:
     """Trains from the newest checkpoint of the folder (or from the start) to the last round, or until a feature stops.
 
@@ -247,6 +252,7 @@ def train(
       seed: `seed_of` the recipe, if the caller has asked for it.
       start_weights: ModelWeights before the first round; None: those that the recipe's seed draws.
       on_round: called after every round.
+      tested: whether the metrics `test/…` are computed, of the clients' test examples and of the server's.
 
     Raises:
       UserError: no client of a round had a finite update, the metrics went NaN, the first round would spend more
@@ -255,11 +261,11 @@ def train(
     """
     recipe, seed = experiment.recipe, seed_of(experiment.recipe) if seed is None else seed
     with contextlib.closing(Records(folder, partition_digest(experiment.prepared.partition))) as records:
-        training = Training(experiment, folder, runtime, records, seed)
+        training = Training(experiment, folder, runtime, records, seed, tested)
         with training.closing, records.saved_if_interrupted():
             training.begin(start_weights)
             last = training.is_last
-            if last and not training.test.empty:
+            if last and training.test is not None:
                 training.evaluation = training.evaluated(training.test, models_of(experiment, training.model_state))
             while not last:
                 metrics, took = training.next_round()
@@ -284,7 +290,7 @@ def _result(training: Training) -> Result:
     weights = final_models(training.experiment, training.state)
     server_evaluation = None if training.at_server is None else training.call(training.at_server, weights)
     evaluation = training.evaluation
-    if chosen_round(training.state) is not None and not training.test.empty:
+    if chosen_round(training.state) is not None and training.test is not None:
         evaluation = training.evaluated(training.test, weights)
     result = Result(weights, evaluation, server_evaluation, stopped=training.stopped)
     for feature in training.experiment.features:
