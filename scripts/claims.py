@@ -234,6 +234,13 @@ def rounds_by_seed(file: str, row: str, column: str) -> str:
     return ", ".join(number or "–" for number in _cell(file, row, column).split(";"))
 
 
+def _by_method(file: str) -> str:
+    """The rounds of FedED, the methods that it is compared with and its control to an accuracy of 0.65, by fold."""
+    names = {"FedED": "FedED", "FedAvg": "FedAvg", "FedAtt": "FedAtt"}
+    names["FedAvg and the same pass over D_v"] = "FedAvg with the same pass over D_v"
+    return ", ".join(f"{name} {rounds_by_seed(file, row, _TO_65).replace(', ', ' ')}" for row, name in names.items())
+
+
 def _between(numbers: list[int]) -> str:
     return str(min(numbers)) if min(numbers) == max(numbers) else f"{min(numbers)} to {max(numbers)}"
 
@@ -244,6 +251,7 @@ _LSTM_SGD = "flcmc-imcs-v2-lstm/comparison-symptoms-sgd.csv"
 _FEDCMC_FIGURE_3, _TO_33 = "fedcmc-rounds/comparison-e-1.csv", "test/macro_f1_rounds_to_0.33"
 _FEDDS_FIGURE_4 = "lazy-mil-cdr-figure-4/comparison-e-{}.csv"
 _FEDED_B2 = "feded-ade-rounds/comparison-c-0.1-b-2-e-1.csv"
+_FEDED_GAD, _TO_65 = "feded-gad-rounds/comparison-c-{}.csv", "test/accuracy_rounds_to_0.65"
 
 
 def notes() -> dict[str, str]:
@@ -284,6 +292,8 @@ def others() -> list[tuple[str, str, str]]:
         ("FedCMC, Figure 3", "i2b2, one local epoch: an F1 of 45 in round 5, FedRS in 15, FedAvg in 20", f"ChemProt, PCNN, α = 0.05, a macro-F1 of 0.33 by seed (of 20 rounds): FedCMC {rounds_by_seed(_FEDCMC_FIGURE_3, 'FedCMC', _TO_33)}; FedRS {rounds_by_seed(_FEDCMC_FIGURE_3, 'FedRS', _TO_33)}; FedAvg {rounds_by_seed(_FEDCMC_FIGURE_3, 'FedAvg', _TO_33)}; the mean with equal client weights {rounds_by_seed(_FEDCMC_FIGURE_3, 'uniform mean', _TO_33)}"),
         ("FedED", "42 KB are sent where FedAvg sends 423 MB", f"{kilobytes('feded-ade/comparison.csv', 'FedED')} against {kilobytes('feded-ade/comparison.csv', 'FedAvg')} (PCNN): it does not grow with the model"),
         ("FedED, Table 8", "fewer rounds to a target than FedAvg: 9 for 27 at B = 2, E = 1", f"ADE, an accuracy of 0.75, 3 seeds: {_between(feded)} for {_between(fedavg)}, fewer by {_points(fewer, 1)}; FedAvg with the same pass over D_v needs {_between(passed)}, D_v without any client {_between(alone)}"),
+        ("FedED, Table 8", "the same; B = 16, E = 1: FedED 34, FedAvg and FedAtt never; E = 3: 15, 47, 46", f"GAD, a frozen encoder, an accuracy of 0.65 by fold: {'; '.join(f'B = {batch}, E = {epochs}: ' + _by_method(_FEDED_GAD.format(f'0.1-b-{batch}-e-{epochs}')) for batch, epochs in ((2, 1), (16, 1), (16, 3)))}"),
+        ("FedED, Figure 2", "all methods need fewest rounds at C = 1", f"GAD, the same, B = 4, E = 2: {'; '.join(f'C = {share}: ' + _by_method(_FEDED_GAD.format(f'{share}-b-4-e-2')) for share in ('0.1', '0.2', '0.4', '1'))}"),
         ("FedDS, Figure 4", "Lazy MIL is best with E = 1, B = 64 (NYT10, no numbers)", f"CDR, SGD, the round chosen on dev, settings of E = 3, B = 32, 3 seeds: {level(_FEDDS_FIGURE_4.format('1-b-64'), 'Lazy MIL', metric='test/auc')}; with E = 1, B = 32 {level(_FEDDS_FIGURE_4.format('1-b-32'), 'Lazy MIL', metric='test/auc')}, with E = 3, B = 64 {level(_FEDDS_FIGURE_4.format('3-b-64'), 'Lazy MIL', metric='test/auc')}, with E = 3, B = 32 (5 seeds) {level('lazy-mil-cdr-searched/comparison.csv', 'Lazy MIL', metric='test/auc')}; a search in each cell is open"),
         ("FedLCC", "a centralised model has 68.1", f"{level('fedlcc-cdr-central/comparison.csv', 'Centralised with 500 documents')} with a smaller encoder"),
     ]  # fmt: skip
