@@ -236,9 +236,8 @@ def rounds_by_seed(file: str, row: str, column: str) -> str:
 
 def _by_method(file: str) -> str:
     """The rounds of FedED, the methods that it is compared with and its control to an accuracy of 0.65, by fold."""
-    names = {"FedED": "FedED", "FedAvg": "FedAvg", "FedAtt": "FedAtt"}
-    names["FedAvg and the same pass over D_v"] = "FedAvg with the same pass over D_v"
-    return ", ".join(f"{name} {rounds_by_seed(file, row, _TO_65).replace(', ', ' ')}" for row, name in names.items())
+    rows = ("FedED", "FedAvg", "FedAtt", "FedAvg and the same pass over D_v")
+    return ", ".join(f"{row} ({rounds_by_seed(file, row, _TO_65)})" for row in rows)
 
 
 def _between(numbers: list[int]) -> str:
