@@ -79,6 +79,13 @@ def _values(folder: str) -> dict[str, Table]:
     return {stem_of(table): table for table in tables_of(*read_values(RESULTS / folder))}
 
 
+@functools.cache
+def _value_rows(folder: str) -> list[dict[str, str]]:
+    """The rows of a comparison's values.csv."""
+    with open(RESULTS / folder / VALUES, newline="", encoding="utf-8") as text:
+        return list(csv.DictReader(text))
+
+
 def _table_by_seed(file: str) -> Table | None:
     """A table made of values by seed; None for an older one."""
     folder, _, name = file.partition("/")
@@ -219,6 +226,21 @@ def highest(file: str, start: str) -> str:
     return best.removeprefix(start)
 
 
+def test_examples(folder: str) -> str:
+    """How many examples the runs of a comparison were tested on, from the fewest to the most."""
+    return _between([int(row["test_examples"]) for row in _value_rows(folder) if row["test_examples"]])
+
+
+def times_as_long(folder: str, group: str, row: str, baseline: str) -> str:
+    """The seconds of a round of one row over those of another: the geometric mean over the seeds, with a 95 % interval."""
+    logarithms: dict[str, list[float]] = {row: [], baseline: []}
+    for cell in _value_rows(folder):
+        if cell["metric"] == "seconds_per_round" and cell["group"] == group and cell["entry"] in logarithms:
+            logarithms[cell["entry"]].append(math.log(float(cell["value"])))
+    ratio = paired_difference(logarithms[row], logarithms[baseline])
+    return f"{math.exp(ratio.mean):.2f} ({math.exp(ratio.low):.2f} to {math.exp(ratio.high):.2f})"
+
+
 def kilobytes(file: str, row: str) -> str:
     """What a client sends in a round."""
     return f"{float(_cell(file, row, 'bytes_up')) / 1e3:.1f} kB"
@@ -249,6 +271,7 @@ _SWEEP_100 = "flcmc-sweeps-100-rounds/comparison-{}.csv"
 _LSTM_SGD = "flcmc-imcs-v2-lstm/comparison-symptoms-sgd.csv"
 _FEDCMC_FIGURE_3, _TO_33 = "fedcmc-rounds/comparison-e-1.csv", "test/macro_f1_rounds_to_0.33"
 _FEDDS_FIGURE_4 = "lazy-mil-cdr-figure-4/comparison-e-{}.csv"
+_REDOCRED = "fedlcc-redocred/comparison.csv"
 _FEDED_B2 = "feded-ade-rounds/comparison-c-0.1-b-2-e-1.csv"
 _FEDED_GAD, _TO_65 = "feded-gad-rounds/comparison-c-{}.csv", "test/accuracy_rounds_to_0.65"
 
@@ -257,11 +280,11 @@ def notes() -> dict[str, str]:
     """Page of a paper -> what a reader of its lines has to know."""
     lcc, filtered = "fedlcc-30-rounds/comparison-cdr-non-iid.csv", "fedlcc-cdr-filtered/comparison.csv"
     return {
-        "flcmc": f"The gains are mostly not attention's: the uniform mean with the same server step has {ours(_SYNTHETIC, 'uniform mean, λ=4', 'best')} of FedAttS' {ours(_SYNTHETIC, 'FedAttS', 'best')} on the synthetic data; with SGD on MIE it has {ours(MIE.format('sgd'), 'SGD, uniform mean, λ=4', 'best')} for FedAtt's {ours(MIE.format('sgd'), 'FedAtt', 'best')}; with Adam and PAdam {ours(MIE.format('adam'), 'Adam, uniform mean, PAdam, λ=9')} for FedPAP's {ours(MIE.format('adam'), 'FedPAP')} in the last rounds. On IMCS-V2, the paper's own corpus, with words as input it has {ours(IMCS_V2_WORDS.format('sgd'), 'uniform mean, λ=4', 'best')} of FedAtt's {ours(IMCS_V2_WORDS.format('sgd'), 'FedAtt', 'best')}, and with PAdam {ours(IMCS_V2_WORDS.format('adam'), 'uniform mean, PAdam, λ=9', 'best')} of FedPAP's {ours(IMCS_V2_WORDS.format('adam'), 'FedPAP', 'best')}; with word vectors FedPAP has {ours(IMCS_V2.format('adam'), 'FedPAP', 'best')} on FedAvgS, and {ours(IMCS_V2.format('adam'), 'FedPAP', 'best', baseline='uniform mean, PAdam, λ=9')} on the uniform mean with PAdam and the same λ. MIE tests on about 270 sentences a seed: one sentence is 0.4 points. With the LSTM and 50 rounds \"final\" is one evaluated round (50), in which the sign of FedAttS' difference changed from one run of the same seeds to the next. No option was tuned.",
+        "flcmc": f"The gains are mostly not attention's: the uniform mean with the same server step has {ours(_SYNTHETIC, 'uniform mean, λ=4', 'best')} of FedAttS' {ours(_SYNTHETIC, 'FedAttS', 'best')} on the synthetic data; with SGD on MIE it has {ours(MIE.format('sgd'), 'SGD, uniform mean, λ=4', 'best')} for FedAtt's {ours(MIE.format('sgd'), 'FedAtt', 'best')}; with Adam and PAdam {ours(MIE.format('adam'), 'Adam, uniform mean, PAdam, λ=9')} for FedPAP's {ours(MIE.format('adam'), 'FedPAP')} in the last rounds. On IMCS-V2, the paper's own corpus, with words as input it has {ours(IMCS_V2_WORDS.format('sgd'), 'uniform mean, λ=4', 'best')} of FedAtt's {ours(IMCS_V2_WORDS.format('sgd'), 'FedAtt', 'best')}, and with PAdam {ours(IMCS_V2_WORDS.format('adam'), 'uniform mean, PAdam, λ=9', 'best')} of FedPAP's {ours(IMCS_V2_WORDS.format('adam'), 'FedPAP', 'best')}; with word vectors FedPAP has {ours(IMCS_V2.format('adam'), 'FedPAP', 'best')} on FedAvgS, and {ours(IMCS_V2.format('adam'), 'FedPAP', 'best', baseline='uniform mean, PAdam, λ=9')} on the uniform mean with PAdam and the same λ. MIE tests on {test_examples('flcmc-imcs-lr')} sentences a seed. With the LSTM and 50 rounds \"final\" is one evaluated round (50), in which the sign of FedAttS' difference changed from one run of the same seeds to the next. No option was tuned.",
         "fedcmc": "The PCNN and the frozen pretrained encoder have eight seeds, the trained encoder two, which are too few to decide. The paper's encoder (DistilBERT) was not trained. With eight seeds the rates were chosen on dev, and the test set is the whole official dev split of ChemProt, or a fifth of PGR's abstracts. On PGR at α = 0.05 models name one class for nearly all pairs, so that its lines say nothing. The paper does not say which F1 it prints, so both are here.",
-        "feded": f"Clinical BERT was not trained: on GAD and EU-ADR MiniLM-L6 is frozen and a dense layer above it is trained; on ADE, which is not the paper's corpus, it is a PCNN, judged by the smallest of the three published gains. The pooled row leaves no room for FedED's gain: it is {ours('feded-gad/comparison.csv', 'Centralised, D_v included', 'chosen', metric='test/micro_f1')} on FedAvg on GAD and {ours('feded-tuned/comparison.csv', 'pooled', 'chosen', metric='test/micro_f1')} on ADE. On EU-ADR no row is above naming every pair associated, whose F1 of 84.9 (mean over BioBERT's ten folds) is above the 83.87 that the paper prints for FedED. FedAvg with a plain pass over the server's examples D_v, which the paper does not have, is {ours('feded-gad/comparison.csv', 'FedAvg and the same pass over D_v', 'chosen', metric='test/micro_f1')} on FedAvg in F1 on GAD, {ours('feded-tuned/comparison.csv', 'FedAvg and the same pass over D_v', 'chosen', metric='test/micro_f1')} on ADE.",
+        "feded": f"Clinical BERT was not trained: on GAD and EU-ADR MiniLM-L6 is frozen and a dense layer above it is trained; on ADE, which is not the paper's corpus, it is a PCNN, judged by the smallest of the three published gains. The pooled row leaves no room for FedED's gain: it is {ours('feded-gad/comparison.csv', 'Centralised, D_v included', 'chosen', metric='test/micro_f1')} on FedAvg on GAD and {ours('feded-tuned/comparison.csv', 'pooled', 'chosen', metric='test/micro_f1')} on ADE. On EU-ADR no row is above naming every pair associated, whose F1 of {level('feded-euadr/comparison.csv', 'trivial: every pair positive', metric='test/micro_f1')} (mean over BioBERT's ten folds) is above the 83.87 that the paper prints for FedED. FedAvg with a plain pass over the server's examples D_v, which the paper does not have, is {ours('feded-gad/comparison.csv', 'FedAvg and the same pass over D_v', 'chosen', metric='test/micro_f1')} on FedAvg in F1 on GAD, {ours('feded-tuned/comparison.csv', 'FedAvg and the same pass over D_v', 'chosen', metric='test/micro_f1')} on ADE.",
         "fedds": "CDR is not the paper's corpus; it is judged by the published gains on MIRGENE, which is biomedical and binary, too. The made-up corpora were chosen for having a gap between NONE and true sentences; a gain there says that the effect exists, not that it is found in real data. Settings were searched only in the lines with SGD. At equal rounds Lazy MIL takes fewer local steps than the others. The pooled row trains on noisy labels, so a method that removes noise may pass it: its room is a soft bound.",
-        "fedlcc": f"CDR: over 30 rounds with one trained layer, non-IID, FedLCC is {ours(lcc, 'FedLCC', 'chosen', baseline='Unweighted mean', metric='test/f1')} on the unweighted mean, which is FedLCC without its contrast, in the chosen round, and {ours(filtered, 'FedLCC', 'chosen', baseline='Unweighted mean', metric='test/f1')} with hypernyms left out, which turns the sign of its difference to FedAvg. In these two tables documents and clients are the same in all seeds, so intervals are over initial weights and the order of training; with IID clients each seed has its own. The paper has 50 rounds, all layers, 500 documents and SciBERT. CHR: the centralised model ({level('fedlcc-30-rounds/comparison-chr-non-iid.csv', 'Centralised')}) is below the row that predicts a relation for every pair ({level('fedlcc-30-rounds/comparison-chr-non-iid.csv', 'trivial: every pair positive')}), so F1 hardly separates methods. On no corpus are the federated rows better than a rule that reads no text (docs/results/fedlcc.md). CDR with IID clients and Re-DocRED: all clients have as many documents, so that FedAvg is the unweighted mean, too; on Re-DocRED FedAvg has an F1 of {level('fedlcc-redocred/comparison.csv', 'FedAvg')}, the paper 51.95, and a rule that knows only the types of a pair {level('fedlcc-redocred/comparison.csv', 'trivial: by the types of a pair, from dev')}. Rows of pooled data have no verdict.",
+        "fedlcc": f"CDR: over 30 rounds with one trained layer, non-IID, FedLCC is {ours(lcc, 'FedLCC', 'chosen', baseline='Unweighted mean', metric='test/f1')} on the unweighted mean, which is FedLCC without its contrast, in the chosen round, and {ours(filtered, 'FedLCC', 'chosen', baseline='Unweighted mean', metric='test/f1')} with hypernyms left out, which turns the sign of its difference to FedAvg. In these two tables documents and clients are the same in all seeds, so intervals are over initial weights and the order of training; with IID clients each seed has its own. The paper has 50 rounds, all layers, 500 documents and SciBERT. CHR: the centralised model ({level('fedlcc-30-rounds/comparison-chr-non-iid.csv', 'Centralised')}) is below the row that predicts a relation for every pair ({level('fedlcc-30-rounds/comparison-chr-non-iid.csv', 'trivial: every pair positive')}), so F1 hardly separates methods. On no corpus are the federated rows better than a rule that reads no text (docs/results/fedlcc.md). CDR with IID clients and Re-DocRED: all clients have as many documents, so that FedAvg is the unweighted mean, too; on Re-DocRED FedAvg has an F1 of {level(_REDOCRED, 'FedAvg')}, the paper 51.95, and a rule that knows only the types of a pair {level(_REDOCRED, 'trivial: by the types of a pair, from dev')}. Rows of pooled data have no verdict.",
     }
 
 
@@ -288,12 +311,14 @@ def others() -> list[tuple[str, str, str]]:
         ("FLCMC, Figure 17", "FedAtt is best at λ = 4 (no numbers)", f"IMCS-V2, round 100, 10 seeds: 4 less 3 {ours(step, 'FedAtt, λ=4', baseline='FedAtt, λ=3')}, 5 less 4 {ours(step, 'FedAtt, λ=5', baseline='FedAtt, λ=4')}; {highest(step, 'FedAtt, λ=')} is best; for the uniform mean {highest(step, 'uniform mean, λ=')}, 4 less 3 {ours(step, 'uniform mean, λ=4', baseline='uniform mean, λ=3')}"),
         ("FLCMC, Figure 18", "FedAtt at λ = 4 hardly depends on the seed (no numbers)", f"IMCS-V2, round 100, accuracy by seed from {lowest_and_highest(step, 'FedAtt, λ=4')} over 10 seeds, with λ = 1 from {lowest_and_highest(step, 'FedAtt, λ=1')}"),
         ("FLCMC, Figure 20", "LSTM with SGD: FedAvg and FedProx level, FedAtt and FedPA level, all between 55 and 65 % (no numbers)", f"IMCS-V2, 100 rounds, 5 seeds, best rounds: FedAvg {level(_LSTM_SGD, 'FedAvg', 'best', 'test/accuracy')}; FedProx − FedAvg {ours(_LSTM_SGD, 'FedProx', 'best')}; FedPA − FedAtt {ours(_LSTM_SGD, 'FedPA', 'best', baseline='FedAtt')}; the largest class {level(_LSTM_SGD, 'trivial: largest class', 'best', 'test/accuracy')}"),
+        ("FLCMC, Table 11", "ms of a round: FedAvgS 5817, FedProxP 8994, FedAttS 5762, FedPAP 8628 (no model named)", f"IMCS-V2, LSTM over given vectors, 5 seeds, times FedAvgS' seconds: {', '.join(f'{row} ' + times_as_long('flcmc-imcs-v2-lstm', 'symptoms, Adam', row, 'FedAvgS') for row in ('FedProxP', 'FedAttS', 'FedPAP'))}"),
         ("FedCMC, Figure 3", "i2b2, one local epoch: an F1 of 45 in round 5, FedRS in 15, FedAvg in 20", f"ChemProt, PCNN, α = 0.05, a macro-F1 of 0.33 by seed (of 20 rounds): FedCMC {rounds_by_seed(_FEDCMC_FIGURE_3, 'FedCMC', _TO_33)}; FedRS {rounds_by_seed(_FEDCMC_FIGURE_3, 'FedRS', _TO_33)}; FedAvg {rounds_by_seed(_FEDCMC_FIGURE_3, 'FedAvg', _TO_33)}; the mean with equal client weights {rounds_by_seed(_FEDCMC_FIGURE_3, 'uniform mean', _TO_33)}"),
         ("FedED", "42 KB are sent where FedAvg sends 423 MB", f"{kilobytes('feded-ade/comparison.csv', 'FedED')} against {kilobytes('feded-ade/comparison.csv', 'FedAvg')} (PCNN): it does not grow with the model"),
         ("FedED, Table 8", "fewer rounds to a target than FedAvg: 9 for 27 at B = 2, E = 1", f"ADE, an accuracy of 0.75, 3 seeds: {_between(feded)} for {_between(fedavg)}, fewer by {_points(fewer, 1)}; FedAvg with the same pass over D_v needs {_between(passed)}, D_v without any client {_between(alone)}"),
         ("FedED, Table 8", "the same; B = 16, E = 1: FedED 34, FedAvg and FedAtt never; E = 3: 15, 47, 46", f"GAD, a frozen encoder, an accuracy of 0.65 by fold: {'; '.join(f'B = {batch}, E = {epochs}: ' + _by_method(_FEDED_GAD.format(f'0.1-b-{batch}-e-{epochs}')) for batch, epochs in ((2, 1), (16, 1), (16, 3)))}"),
         ("FedED, Figure 2", "all methods need fewest rounds at C = 1", f"GAD, the same, B = 4, E = 2: {'; '.join(f'C = {share}: ' + _by_method(_FEDED_GAD.format(f'{share}-b-4-e-2')) for share in ('0.1', '0.2', '0.4', '1'))}"),
         ("FedDS, Figure 4", "Lazy MIL is best with E = 1, B = 64 (NYT10, no numbers)", f"CDR, SGD, the round chosen on dev, settings of E = 3, B = 32, 3 seeds: {level(_FEDDS_FIGURE_4.format('1-b-64'), 'Lazy MIL', metric='test/auc')}; with E = 1, B = 32 {level(_FEDDS_FIGURE_4.format('1-b-32'), 'Lazy MIL', metric='test/auc')}, with E = 3, B = 64 {level(_FEDDS_FIGURE_4.format('3-b-64'), 'Lazy MIL', metric='test/auc')}, with E = 3, B = 32 (5 seeds) {level('lazy-mil-cdr-searched/comparison.csv', 'Lazy MIL', metric='test/auc')}; a search in each cell is open"),
+        ("FedLCC, Table 7", "Ign F1: FedAvg 50.82, FedAtt 52.03, FedLCC 55.56, centralised 59.55", f"Re-DocRED, the round chosen on dev: FedAvg {level(_REDOCRED, 'FedAvg', metric='test/ign_f1')}; on it FedAtt {ours(_REDOCRED, 'FedAtt', 'chosen', metric='test/ign_f1')}, FedLCC {ours(_REDOCRED, 'FedLCC', 'chosen', metric='test/ign_f1')}, centralised {ours(_REDOCRED, 'Centralised', 'chosen', metric='test/ign_f1')}"),
         ("FedLCC", "a centralised model has 68.1", f"{level('fedlcc-cdr-central/comparison.csv', 'Centralised with 500 documents')} with a smaller encoder"),
     ]  # fmt: skip
 
@@ -313,8 +338,9 @@ def _introduction(made: dict[tuple[str, str], list[Line]]) -> str:
     return f"""# Published gains that were tested: {len(tested)} of about {PUBLISHED_COMPARISONS}
 
 The five papers print about {PUBLISHED_COMPARISONS} comparisons with a baseline. {len(tested)} of them are tested here, {sum(tested.values())} on a corpus of the paper (mostly a part
-of it), the others on other or on made-up data. Only FLCMC's Table 8 and, on a part of its dialogues, Tables 9 and 10 (twelve comparisons)
-are in the paper's own regime; none of the papers' pretrained encoders was trained. A gain that does not show here may show there.
+of it), the others on other or on made-up data. Only FLCMC's Table 8 and, on a part of its dialogues
+and without its word vectors, Tables 9 and 10 are in the paper's own regime; none of the papers' pretrained encoders was trained. A gain
+that does not show here may show there.
 
 Made by `python scripts/claims.py > docs/claims.md` from the tables in [results](results/README.md). Differences are in points, paired
 by seed, with 95 % t-intervals over the seeds, each for one comparison. They do not contain the sampling of the test set. "Could show" is the

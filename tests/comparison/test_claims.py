@@ -185,6 +185,20 @@ def test_a_figure_without_numbers_by_hand():
         assert f"{name} {mean} ({low} to {high})" in PAGE
 
 
+def test_how_many_times_longer_a_round_takes_by_hand():
+    """FLCMC's Table 11: the geometric mean of the ratios of the seeds, from values.csv with NumPy and SciPy."""
+    with (ROOT / "docs/results/flcmc-imcs-v2-lstm/values.csv").open(encoding="utf-8", newline="") as file:
+        seconds = {
+            (row["entry"], row["seed"]): float(row["value"])
+            for row in csv.DictReader(file)
+            if (row["group"], row["metric"]) == ("symptoms, Adam", "seconds_per_round")
+        }
+    logarithms = np.log([seconds["FedProxP", seed] / seconds["FedAvgS", seed] for seed in "01234"])
+    half = stats.t.ppf(0.975, 4) * logarithms.std(ddof=1) / np.sqrt(5)
+    low, mean, high = np.exp([logarithms.mean() - half, logarithms.mean(), logarithms.mean() + half])
+    assert f"FedProxP {mean:.2f} ({low:.2f} to {high:.2f}), FedAttS" in PAGE
+
+
 def test_published_gains_are_those_of_the_tables():
     """Where a table has the published values of the row and of its baseline."""
     checked = 0
