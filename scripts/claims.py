@@ -79,13 +79,6 @@ def _values(folder: str) -> dict[str, Table]:
     return {stem_of(table): table for table in tables_of(*read_values(RESULTS / folder))}
 
 
-@functools.cache
-def _value_rows(folder: str) -> list[dict[str, str]]:
-    """The rows of a comparison's values.csv."""
-    with open(RESULTS / folder / VALUES, newline="", encoding="utf-8") as text:
-        return list(csv.DictReader(text))
-
-
 def _table_by_seed(file: str) -> Table | None:
     """A table made of values by seed; None for an older one."""
     folder, _, name = file.partition("/")
@@ -226,18 +219,19 @@ def highest(file: str, start: str) -> str:
     return best.removeprefix(start)
 
 
-def test_examples(folder: str) -> str:
+def examples_tested(folder: str) -> str:
     """How many examples the runs of a comparison were tested on, from the fewest to the most."""
-    return _between([int(row["test_examples"]) for row in _value_rows(folder) if row["test_examples"]])
+    return _between([int(row["test_examples"]) for row in _table(f"{folder}/{VALUES}") if row["test_examples"]])
 
 
 def times_as_long(folder: str, group: str, row: str, baseline: str) -> str:
     """The seconds of a round of one row over those of another: the geometric mean over the seeds, with a 95 % interval."""
-    logarithms: dict[str, list[float]] = {row: [], baseline: []}
-    for cell in _value_rows(folder):
+    logarithms: dict[str, dict[str, float]] = {row: {}, baseline: {}}
+    for cell in _table(f"{folder}/{VALUES}"):
         if cell["metric"] == "seconds_per_round" and cell["group"] == group and cell["entry"] in logarithms:
-            logarithms[cell["entry"]].append(math.log(float(cell["value"])))
-    ratio = paired_difference(logarithms[row], logarithms[baseline])
+            logarithms[cell["entry"]][cell["seed"]] = math.log(float(cell["value"]))
+    seeds = sorted(logarithms[row])
+    ratio = paired_difference(*([logarithms[name][seed] for seed in seeds] for name in (row, baseline)))
     return f"{math.exp(ratio.mean):.2f} ({math.exp(ratio.low):.2f} to {math.exp(ratio.high):.2f})"
 
 
@@ -280,7 +274,7 @@ def notes() -> dict[str, str]:
     """Page of a paper -> what a reader of its lines has to know."""
     lcc, filtered = "fedlcc-30-rounds/comparison-cdr-non-iid.csv", "fedlcc-cdr-filtered/comparison.csv"
     return {
-        "flcmc": f"The gains are mostly not attention's: the uniform mean with the same server step has {ours(_SYNTHETIC, 'uniform mean, λ=4', 'best')} of FedAttS' {ours(_SYNTHETIC, 'FedAttS', 'best')} on the synthetic data; with SGD on MIE it has {ours(MIE.format('sgd'), 'SGD, uniform mean, λ=4', 'best')} for FedAtt's {ours(MIE.format('sgd'), 'FedAtt', 'best')}; with Adam and PAdam {ours(MIE.format('adam'), 'Adam, uniform mean, PAdam, λ=9')} for FedPAP's {ours(MIE.format('adam'), 'FedPAP')} in the last rounds. On IMCS-V2, the paper's own corpus, with words as input it has {ours(IMCS_V2_WORDS.format('sgd'), 'uniform mean, λ=4', 'best')} of FedAtt's {ours(IMCS_V2_WORDS.format('sgd'), 'FedAtt', 'best')}, and with PAdam {ours(IMCS_V2_WORDS.format('adam'), 'uniform mean, PAdam, λ=9', 'best')} of FedPAP's {ours(IMCS_V2_WORDS.format('adam'), 'FedPAP', 'best')}; with word vectors FedPAP has {ours(IMCS_V2.format('adam'), 'FedPAP', 'best')} on FedAvgS, and {ours(IMCS_V2.format('adam'), 'FedPAP', 'best', baseline='uniform mean, PAdam, λ=9')} on the uniform mean with PAdam and the same λ. MIE tests on {test_examples('flcmc-imcs-lr')} sentences a seed. With the LSTM and 50 rounds \"final\" is one evaluated round (50), in which the sign of FedAttS' difference changed from one run of the same seeds to the next. No option was tuned.",
+        "flcmc": f"The gains are mostly not attention's: the uniform mean with the same server step has {ours(_SYNTHETIC, 'uniform mean, λ=4', 'best')} of FedAttS' {ours(_SYNTHETIC, 'FedAttS', 'best')} on the synthetic data; with SGD on MIE it has {ours(MIE.format('sgd'), 'SGD, uniform mean, λ=4', 'best')} for FedAtt's {ours(MIE.format('sgd'), 'FedAtt', 'best')}; with Adam and PAdam {ours(MIE.format('adam'), 'Adam, uniform mean, PAdam, λ=9')} for FedPAP's {ours(MIE.format('adam'), 'FedPAP')} in the last rounds. On IMCS-V2, the paper's own corpus, with words as input it has {ours(IMCS_V2_WORDS.format('sgd'), 'uniform mean, λ=4', 'best')} of FedAtt's {ours(IMCS_V2_WORDS.format('sgd'), 'FedAtt', 'best')}, and with PAdam {ours(IMCS_V2_WORDS.format('adam'), 'uniform mean, PAdam, λ=9', 'best')} of FedPAP's {ours(IMCS_V2_WORDS.format('adam'), 'FedPAP', 'best')}; with word vectors FedPAP has {ours(IMCS_V2.format('adam'), 'FedPAP', 'best')} on FedAvgS, and {ours(IMCS_V2.format('adam'), 'FedPAP', 'best', baseline='uniform mean, PAdam, λ=9')} on the uniform mean with PAdam and the same λ. MIE tests on {examples_tested('flcmc-imcs-lr')} sentences a seed. With the LSTM and 50 rounds \"final\" is one evaluated round (50), in which the sign of FedAttS' difference changed from one run of the same seeds to the next. No option was tuned.",
         "fedcmc": "The PCNN and the frozen pretrained encoder have eight seeds, the trained encoder two, which are too few to decide. The paper's encoder (DistilBERT) was not trained. With eight seeds the rates were chosen on dev, and the test set is the whole official dev split of ChemProt, or a fifth of PGR's abstracts. On PGR at α = 0.05 models name one class for nearly all pairs, so that its lines say nothing. The paper does not say which F1 it prints, so both are here.",
         "feded": f"Clinical BERT was not trained: on GAD and EU-ADR MiniLM-L6 is frozen and a dense layer above it is trained; on ADE, which is not the paper's corpus, it is a PCNN, judged by the smallest of the three published gains. The pooled row leaves no room for FedED's gain: it is {ours('feded-gad/comparison.csv', 'Centralised, D_v included', 'chosen', metric='test/micro_f1')} on FedAvg on GAD and {ours('feded-tuned/comparison.csv', 'pooled', 'chosen', metric='test/micro_f1')} on ADE. On EU-ADR no row is above naming every pair associated, whose F1 of {level('feded-euadr/comparison.csv', 'trivial: every pair positive', metric='test/micro_f1')} (mean over BioBERT's ten folds) is above the 83.87 that the paper prints for FedED. FedAvg with a plain pass over the server's examples D_v, which the paper does not have, is {ours('feded-gad/comparison.csv', 'FedAvg and the same pass over D_v', 'chosen', metric='test/micro_f1')} on FedAvg in F1 on GAD, {ours('feded-tuned/comparison.csv', 'FedAvg and the same pass over D_v', 'chosen', metric='test/micro_f1')} on ADE.",
         "fedds": "CDR is not the paper's corpus; it is judged by the published gains on MIRGENE, which is biomedical and binary, too. The made-up corpora were chosen for having a gap between NONE and true sentences; a gain there says that the effect exists, not that it is found in real data. Settings were searched only in the lines with SGD. At equal rounds Lazy MIL takes fewer local steps than the others. The pooled row trains on noisy labels, so a method that removes noise may pass it: its room is a soft bound.",
