@@ -8,6 +8,7 @@ import pytest
 
 from computations import algorithms
 from computations.algorithms import registry
+from datasets.catalogue import DATA_SETS
 from tff_re.recipes import keys as recipe_keys
 from tff_re.recipes import reading as recipe
 
@@ -29,7 +30,7 @@ def test_every_key_of_a_recipe_is_documented():
     )
     rows = re.findall(r"^\| `(\w+)` \|.*\| (.*) \|$", recipe_keys.markdown(), re.MULTILINE)
     assert len(rows) > 50
-    assert not [key for key, meaning in rows if not meaning.strip()]
+    assert not [key for key, meaning in rows if not meaning.endswith(".")], "a meaning is missing or cut off"
 
 
 def documented() -> set[str]:
@@ -64,6 +65,12 @@ def test_the_table_of_methods_names_algorithms_and_leaves_out_none_that_a_page_n
     pages = "".join((ROOT / "docs" / name).read_text("utf-8") for name in ("recipes.md", "privacy.md"))
     assert {name for name in algorithms.names() if f"`{name}`" in pages} <= documented()
     assert set(re.findall(r'algorithm.name = "(\w+)"', pages)) <= documented()
+
+
+def test_the_page_on_data_has_a_row_for_every_data_set():
+    page = (ROOT / "docs" / "data.md").read_text("utf-8")
+    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", page[: page.index("## Your own relations")], re.MULTILINE)
+    assert sorted(re.findall(r"\w+", " ".join(rows))) == sorted(DATA_SETS)
 
 
 def test_the_recipe_of_the_readme_is_a_recipe(tmp_path):

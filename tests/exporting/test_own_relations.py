@@ -17,6 +17,7 @@ from tests.relations_for_tests import write_records
 from tests.upper_floors import SECRET, command, refusal, share_computations, write_recipe
 from tff_re.exporting.prediction import load_export
 from tff_re.recipes.reading import resolve
+from tff_re.runs.experiment import ExperimentBuilder
 from tff_re.tasks import sentence_relations
 from tff_re.tasks.data_paths import DataPaths
 
@@ -159,10 +160,15 @@ def test_a_recipe_of_another_data_set_is_written_as_before():
     assert "class_names" not in resolve(table, "r").to_toml()
 
 
-def test_the_recipe_of_the_page_is_a_recipe():
+def test_the_recipe_of_the_page_suits_its_two_wards(tmp_path, monkeypatch):
     page = (Path(__file__).parents[2] / "docs" / "data.md").read_text("utf-8")
     examples = re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     (example,) = (text for text in examples if "sentence_relations" in text)
     recipe = resolve(tomllib.loads(example), "ours.toml")
     assert (recipe.task.options.dataset, recipe.task.options.negative_label) == ("relations", "none")
-    assert recipe.partition.options.field == "ward" and recipe.data.contact == "data@clinic.example"
+    assert recipe.data.contact == "data@clinic.example"
+    wards = [record | {"ward": ("north", "south")[number % 2]} for number, record in enumerate(made_records(40))]
+    write_records(tmp_path, wards, ".jsonl", "ours")
+    monkeypatch.chdir(tmp_path)
+    experiment = ExperimentBuilder().build(recipe)
+    assert [client.client_id for client in experiment.prepared.examples.clients] == ["north", "south"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
 import subprocess
 
@@ -46,6 +48,34 @@ def test_every_command_and_option_exists(typed):
     assert all(word in shipped() for word in words if word.startswith("flcmc"))
 
 
+@pytest.mark.parametrize("page", ["docs/sites.md", "deploy/README.md"])
+def test_the_scripts_have_every_role_that_a_page_asks_of_them(page):
+    text = (ROOT / page).read_text("utf-8")
+    typed = re.findall(r"^(scripts/(?:coordinator|hospital)) \S+ (\w+)", text, re.MULTILINE)
+    assert typed
+    for program, verb in typed:
+        assert f"#   {program} FOLDER {verb}" in (ROOT / program).read_text("utf-8")
+
+
+@pytest.mark.parametrize(("verb", "asked"), [(["nodes"], "list"), (["unregister", "7"], "unregister 7")])
+def test_the_coordinator_asks_flower_for_its_nodes(tmp_path, verb, asked):
+    """With a program in Flower's place that prints what it is asked for."""
+    (tmp_path / "federation/flower").mkdir(parents=True)
+    (tmp_path / "federation/flower/config.toml").touch()
+    (tmp_path / "bin").mkdir()
+    for name, answer in (("python", "true"), ("flwr", 'echo "$FLWR_HOME: $@"')):
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{answer}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    done = subprocess.run(
+        [ROOT / "scripts/coordinator", tmp_path / "federation", *verb],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "FLOWER": str(tmp_path / "bin")},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"{tmp_path}/federation/flower: supernode {asked} hospitals\n"
+
+
 @pytest.mark.parametrize("script", ["scripts/coordinator", "scripts/hospital"])
 @pytest.mark.parametrize(
     ("arguments", "line"),
@@ -54,7 +84,9 @@ def test_every_command_and_option_exists(typed):
         (["absent", "something"], ""),
         (["absent", "run", "localhost:1"], ""),
         (["absent", "relay"], ""),
+        (["absent", "unregister", "7"], ""),
         (["absent", "train", "x"], ""),
+        (["absent", "survey", "x"], ""),
     ],
 )
 def test_a_script_that_cannot_do_it_ends_with_a_line(tmp_path, script, arguments, line):

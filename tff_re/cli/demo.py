@@ -1,4 +1,4 @@
-"""`demo`: all steps on the data that comes with the project, in a few minutes on two cores."""
+"""`demo`: all steps on the data that comes with the project, in about a minute on two cores."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SENTENCES = ("宝宝从昨天晚上开始发烧，还有点咳嗽", "孩子多�
 @click.command(epilog=options.example("python -m tff_re.run demo --out runs/demo"))
 @options.path_option("--out", default=Path("runs/demo"), show_default=True)
 def demo(out):
-    """Train, compare, plot, export and classify on the shipped data (a few minutes)."""
+    """Train, compare, plot, export and classify on the shipped data (about a minute on two cores)."""
     from tff_re import api
 
     if out.exists() and any(out.iterdir()):

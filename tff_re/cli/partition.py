@@ -14,7 +14,7 @@ from tff_re.cli.display import console, say_written
 @options.data
 @options.trust
 @options.seed
-@options.path_option("--out", help="Folder for partition.json, the table and the heatmap.")
+@options.path_option("--out", help="Folder for partition.json, the heatmap, and of documents tables and pictures.")
 def partition(recipe, overrides, data, trust, seed, out):
     """Show which client holds which examples under RECIPE, without training."""
     from tff_re import api

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import textwrap
 import typing
 from collections import Counter
 from collections.abc import Collection
@@ -102,8 +103,7 @@ def _meanings(cls: type) -> dict[str, str]:
     for owner in cls.__mro__:
         text = inspect.cleandoc(owner.__dict__.get("__doc__") or "")
         _, _, attributes = text.partition("Attributes:\n")
-        attributes = inspect.cleandoc(attributes)
-        attributes = re.split(r"\n(?=Raises:|Returns:)", attributes)[0]
+        attributes = textwrap.dedent(re.split(r"\n(?=Raises:|Returns:)", attributes)[0])
         for names, meaning in re.findall(r"^(\w[\w, ]*): (.+(?:\n[ \t]+.+)*)", attributes, re.MULTILINE):
             for name in names.split(", "):
                 meanings.setdefault(name, " ".join(meaning.split()).replace("|", "\\|"))
