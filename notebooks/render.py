@@ -1,7 +1,8 @@
 """Runs the notebooks top to bottom and writes what they show to docs/notebooks: `python -m notebooks.render`.
 
-With `--check` nothing is written. The notebooks in this folder have no outputs; a rendered copy names the sources that
-it was made from by their digest, so that a test can tell whether it is of today's.
+The notebooks in this folder have no outputs; a rendered copy names the sources that it was made from by their digest,
+so that a test can tell whether it is of today's. With `--check` nothing is written, and a rendered copy whose tables
+have other columns than those of today's code, or that lists other files, is refused.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import base64
 import hashlib
+import itertools
 import os
 import re
 import shutil
@@ -79,6 +81,16 @@ def at_home(text: str) -> str:
     return re.sub(rf"{re.escape(tempfile.gettempdir())}/tmp\w+", "…", text.replace("](../docs/", "](../"))
 
 
+def heads(text: str) -> list[str]:
+    """What no number changes of a rendered copy: the heads of its tables, and lists of files."""
+    lines = text.splitlines()
+    return [
+        line
+        for line, below in itertools.pairwise([*lines, ""])
+        if re.match(r"\| :?-", below) or re.match(r" +\['.*\.\w+'", line)
+    ]
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Runs all, or those that are named; the exit code is 1 where one fails."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -96,8 +108,15 @@ def main(arguments: list[str] | None = None) -> int:
         except Exception as error:
             print(f"{path.name}: {error}", file=sys.stderr)
             return 1
+        text, pictures = markdown(path, notebook)
         if not given.check:
-            write(path, *markdown(path, notebook))
+            write(path, text, pictures)
+        elif heads(text) != heads((RENDERED / f"{path.stem}.md").read_text("utf-8")):
+            print(
+                f"{path.name}: prints other tables than its rendered copy; make it anew: make notebooks",
+                file=sys.stderr,
+            )
+            return 1
         print(f"{path.name}: {time.monotonic() - started:.0f} s", flush=True)
     print(f"all: {time.monotonic() - began:.0f} s")
     return 0

@@ -8,7 +8,8 @@ import re
 import nbformat
 import pytest
 
-from notebooks.render import RENDERED, at_home, sources, stamp
+from notebooks import render
+from notebooks.render import RENDERED, at_home, heads, sources, stamp
 from tests.upper_floors import tiny
 
 
@@ -31,6 +32,19 @@ def test_the_rendered_copy_is_of_these_sources(path):
     for cell in nbformat.read(path, as_version=4).cells:
         assert at_home(cell.source.split("\n")[0]) in rendered
     assert "Traceback" not in rendered and "/tmp" not in rendered and "/home" not in rendered
+
+
+def test_a_rendered_copy_with_older_tables_is_refused(tmp_path, monkeypatch, capsys):
+    older = "| method | final |\n| :-- | --: |\n| A | 0.5 |\n\n    ['curves.png', 'table.md']\n    accuracy ['1.0']\n"
+    assert heads(older) == ["| method | final |", "    ['curves.png', 'table.md']"]
+    assert heads(older.replace("0.5", "0.7")) == heads(older) != heads(older.replace("final", "last"))
+    monkeypatch.setattr(render, "RENDERED", tmp_path)
+    monkeypatch.setattr(render, "execute", lambda path: None)
+    for code, change in ((0, ("0.5", "0.7")), (1, ("'table.md'", "'table.md', 'values.csv'"))):
+        monkeypatch.setattr(render, "markdown", lambda path, notebook, change=change: (older.replace(*change), {}))
+        (tmp_path / f"{sources()[0].stem}.md").write_text(older, "utf-8")
+        assert render.main(["--check", "01"]) == code
+    assert "01_first_federated_model.ipynb: prints other tables" in capsys.readouterr().err
 
 
 def test_a_run_from_inside_of_an_event_loop_as_notebooks_have_one(runtime, tmp_path):
