@@ -35,6 +35,13 @@ def commands() -> list[Command]:
     return lines
 
 
+def further_commands() -> list[str]:
+    """The coordinator's commands of the rest of the page, without those of a hospital that joins."""
+    lines = re.findall(r"^scripts/coordinator .+$", PAGE.read_text("utf-8"), re.MULTILINE)
+    ten = {command.line for command in commands()}
+    return [line for line in lines if line not in ten and "dresden" not in line]
+
+
 def site_toml() -> str:
     """The page's example, without the table of files that only some recipes need."""
     example = re.search(r"^## site.toml\n+```toml\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)[1]

@@ -9,7 +9,17 @@ import subprocess
 
 import pytest
 
-from tests.sites.docs_commands import COORDINATOR, FOR_EACH, HOSPITAL, MACHINE, ONE, PAGE, commands, site_toml
+from tests.sites.docs_commands import (
+    COORDINATOR,
+    FOR_EACH,
+    HOSPITAL,
+    MACHINE,
+    ONE,
+    PAGE,
+    commands,
+    further_commands,
+    site_toml,
+)
 from tff_re.recipes.reading import shipped
 from tff_re.run import cli
 from tff_re.sites.policy import read_site
@@ -26,9 +36,12 @@ def test_the_ten_commands_are_in_an_order_that_works():
     ]
 
 
-@pytest.mark.parametrize("typed", commands(), ids=lambda typed: typed.line[:40])
-def test_every_command_and_option_exists(typed):
-    program, *words = shlex.split(typed.line)
+LINES = [*(command.line for command in commands()), *further_commands()]
+
+
+@pytest.mark.parametrize("line", LINES, ids=lambda line: line[:40])
+def test_every_command_and_option_exists(line):
+    program, *words = shlex.split(line)
     if program == "make":
         assert f"\n{words[0]}: " in (ROOT / "Makefile").read_text("utf-8")
         return
@@ -57,23 +70,35 @@ def test_the_scripts_have_every_role_that_a_page_asks_of_them(page):
         assert f"#   {program} FOLDER {verb}" in (ROOT / program).read_text("utf-8")
 
 
-@pytest.mark.parametrize(("verb", "asked"), [(["nodes"], "list"), (["unregister", "7"], "unregister 7")])
-def test_the_coordinator_asks_flower_for_its_nodes(tmp_path, verb, asked):
+def test_the_coordinator_remembers_whose_node_has_which_id(tmp_path):
     """With a program in Flower's place that prints what it is asked for."""
-    (tmp_path / "federation/flower").mkdir(parents=True)
-    (tmp_path / "federation/flower/config.toml").touch()
-    (tmp_path / "bin").mkdir()
-    for name, answer in (("python", "true"), ("flwr", 'echo "$FLWR_HOME: $@"')):
-        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{answer}\n")
-        (tmp_path / "bin" / name).chmod(0o755)
-    done = subprocess.run(
-        [ROOT / "scripts/coordinator", tmp_path / "federation", *verb],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "FLOWER": str(tmp_path / "bin")},
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"{tmp_path}/federation/flower: supernode {asked} hospitals\n"
+    federation, programs = tmp_path / "federation", tmp_path / "bin"
+    (federation / "flower").mkdir(parents=True)
+    (federation / "flower/config.toml").touch()
+    programs.mkdir()
+    for name, answer in (
+        ("python", "true"),
+        ("flwr", 'echo "$@"; echo "SuperNode 3560948852867261067 $2ed successfully"'),
+    ):
+        (programs / name).write_text(f"#!/bin/sh\n{answer}\n")
+        (programs / name).chmod(0o755)
+    environment = {**os.environ, "FLOWER": str(programs)}
+
+    def typed(*words):
+        command = [ROOT / "scripts/coordinator", federation, *words]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
+        return done.returncode, done.stdout.splitlines()[:1] + done.stdout.splitlines()[2:], done.stderr
+
+    key = tmp_path / "aachen.pub"
+    registered = f"supernode register {key} hospitals --name aachen"
+    assert typed("register", "aachen", "aachen.pub") == (0, [registered], "")
+    assert typed("nodes") == (0, ["supernode list hospitals", "3560948852867261067 is aachen"], "")
+    code, _, line = typed("register", "aachen", "aachen.pub")
+    assert code == 2 and line.startswith("tff-re: aachen: has a node already; ") and "unregister aachen" in line
+    assert typed("register", "../aachen", "aachen.pub")[::2] == (2, "tff-re: ../aachen: is no name of a site\n")
+    assert typed("unregister", "aachen") == (0, ["supernode unregister 3560948852867261067 hospitals"], "")
+    assert typed("nodes") == (0, ["supernode list hospitals"], "")
+    assert "no node was registered under this name" in typed("unregister", "aachen")[2]
 
 
 @pytest.mark.parametrize("script", ["scripts/coordinator", "scripts/hospital"])
