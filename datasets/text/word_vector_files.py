@@ -73,7 +73,7 @@ def load_word_vectors(path: PathLike, *, trust: bool = False) -> WordVectors:
     largest = float(np.abs(vectors.values).max())
     if not _LEAST <= largest <= _GREATEST:
         raise DataError(
-            f"its largest component is {largest:.1e}, too large for word vectors",
+            f"its largest component is {largest:.1e}, too {'small' if largest < _LEAST else 'large'} for word vectors",
             path=path,
             remedy="the file is damaged or in another format; copy or download it again",
         )

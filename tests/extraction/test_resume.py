@@ -132,6 +132,13 @@ def test_another_setting_cannot_continue(tmp_path, source):
     assert "was started with another setting: input" in refused(folder, source, resume=True)
 
 
+def test_lines_cannot_become_whole_files_when_it_continues(tmp_path):
+    notes = write(tmp_path / "notes.txt", "".join(f"{text}\n" for text in TEXTS))
+    with pytest.raises(Stop):
+        run(tmp_path / "out", notes, Stopping(1), lines=True)
+    assert "was started with another setting: lines" in refused(tmp_path / "out", notes, resume=True)
+
+
 def test_a_damaged_state_is_named(tmp_path, source):
     folder = tmp_path / "out"
     with pytest.raises(Stop):

@@ -226,7 +226,6 @@ def test_the_metrics_of_a_run(tmp_path):
     info = dict(next(iter(samples["tff_re_run_info"])))
     assert info == {
         "recipe": "live",
-        "seed": "5",
         "algorithm": "fedavgs",
         "model": "pcnn",
         "task": "sentence_relations",
@@ -243,6 +242,9 @@ def test_labels_are_escaped_and_metrics_of_one_name_are_told_apart(tmp_path):
     samples = parsed(text)
     assert samples["tff_re_test_f1"] == {(("metric", "test/f1"),): 0.5, (("metric", "test f1"),): 0.25}
     assert "tff_re_local_loss +Inf" in text and "tff_re_local_x NaN" in text
+    assert "seed=" not in text, "noise may be drawn from it"
+    open_run = write_run(tmp_path / "open", rounds=0, recipe=RECIPE)
+    assert 'seed="5"' in exposition(read(open_run))
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,8 @@ def test_the_coordinator_remembers_whose_node_has_which_id(tmp_path):
     code, _, line = typed("register", "aachen", "aachen.pub")
     assert code == 2 and line.startswith("tff-re: aachen: has a node already; ") and "unregister aachen" in line
     assert typed("register", "../aachen", "aachen.pub")[::2] == (2, "tff-re: ../aachen: is no name of a site\n")
+    environment["ANSWER_SECONDS"] = "soon"
+    assert typed("relay")[::2] == (2, "tff-re: ANSWER_SECONDS=soon: is no whole number of seconds\n")
     assert typed("unregister", "aachen") == (0, ["supernode unregister 3560948852867261067 hospitals"], "")
     assert typed("nodes") == (0, ["supernode list hospitals"], "")
     assert "no node was registered under this name" in typed("unregister", "aachen")[2]

@@ -133,7 +133,7 @@ def extract_to(
     """
     _check_graph(outputs.graph, resume or overwrite)
     total, written = _survey(source, outputs), {"files": sorted(outputs.in_journal()), "show_text": outputs.show_text}
-    settings = {"input": source.digest(), **settings, **written}
+    settings = {"input": source.digest(), "lines": source.lines, **settings, **written}
     with Journal(outputs.in_journal(), settings, resume=resume, overwrite=overwrite) as journal:
         pipeline = pipeline_of(journal.key)
         on_batch(_progress(journal, total))

@@ -36,7 +36,9 @@ def exposition(run: LiveRun) -> str:
 
 def _state(run: LiveRun):
     recipe = run.recipe
-    labels = {"recipe": recipe.get("name", ""), "seed": recipe.get("seed", "")}
+    labels = {"recipe": recipe.get("name", "")}
+    if "privacy" not in recipe:  # its noise may be drawn from the seed
+        labels["seed"] = recipe.get("seed", "")
     labels |= {table: recipe.get(table, {}).get("name", "") for table in ("algorithm", "model", "task")}
     yield "run_info", "gauge", "What is trained.", [(labels, 1)]
     yield "training", "gauge", "1 while a process trains in the folder.", [({}, run.state == TRAINING)]
