@@ -36,10 +36,10 @@ def commands() -> list[Command]:
 
 
 def further_commands() -> list[str]:
-    """The coordinator's commands of the rest of the page, without those of a hospital that joins."""
+    """The coordinator's commands of the rest of the page."""
     lines = re.findall(r"^scripts/coordinator .+$", PAGE.read_text("utf-8"), re.MULTILINE)
     ten = {command.line for command in commands()}
-    return [line for line in lines if line not in ten and "dresden" not in line]
+    return [line for line in lines if line not in ten]
 
 
 def site_toml() -> str:
