@@ -7,10 +7,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from computations.local_model import features_of
+from computations.local_model import LocalModel, features_of
 
 BATCH = 64
 """Examples at once; bounds the memory for activations."""
+
+OF_LIKE_LENGTH = 16
+"""Examples at once where they come in the order of their lengths: in larger batches more of the work is padding."""
 
 
 def over_batches(
@@ -77,3 +80,24 @@ def forward(
         return tf.ensure_shape(tf.cast(model(batch, training=False)[output], tf.float32), [None, width])
 
     return joined(features_of(examples), batch_size, outputs, [width], order)
+
+
+def outputs_of_all(
+    local_model: LocalModel, model: tf.keras.Model, examples: Mapping[str, tf.Tensor], output: str, width: int
+) -> tf.Tensor:
+    """Return `forward` with the sizes of a LocalModel, in the order of the examples, float32 [m, width].
+
+    Where the model has a mask, examples of like length are read together: a short one next to a long one would take as
+    long as that.
+
+    Args:
+      local_model, model: the second is built by the first.
+      examples: of the local model; the labels may be missing.
+      output, width: the name of an output and its last dimension.
+    """
+    mask = local_model.mask
+    if mask is None:
+        return forward(model, examples, output, width, local_model.inference_batch or BATCH)
+    order = tf.argsort(tf.reduce_sum(examples[mask], axis=-1), stable=True)
+    outputs = forward(model, examples, output, width, local_model.inference_batch or OF_LIKE_LENGTH, order)
+    return tf.gather(outputs, tf.math.invert_permutation(local_model.output_rows(examples, order)))

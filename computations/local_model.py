@@ -268,6 +268,16 @@ class LocalModel:
             return tf.ones_like(examples[LABEL], tf.int32)
         return tf.reduce_sum(tf.cast(examples[self.rows] >= 0, tf.int32), axis=-1)
 
+    def output_rows(self, examples: Mapping[str, tf.Tensor], places: tf.Tensor) -> tf.Tensor:
+        """Return the indices of the output rows, int32 [N], that the examples at these places, int32 [B], make."""
+        if self.rows is None:
+            return places
+        counts = self.row_counts(examples)
+        of_places = tf.gather(counts, places)
+        first = tf.gather(tf.cumsum(counts, exclusive=True), places)
+        shift = first - tf.cumsum(of_places, exclusive=True)
+        return tf.range(tf.reduce_sum(of_places)) + tf.repeat(shift, of_places)
+
     @property
     def one_label(self) -> bool:
         """Return whether each row of the outputs has exactly one class."""

@@ -12,7 +12,7 @@ import tensorflow as tf
 from computations import federated as tff
 from computations.client_work.objectives.base import Client
 from computations.federated.values import Structure
-from computations.inference import forward
+from computations.inference import outputs_of_all
 from computations.local_model import LABEL, LocalModel, features_of
 
 
@@ -71,7 +71,8 @@ class Predictions:
     def compute(self, client: Client, examples: Structure, steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return (update, factor on the client's weight) of a client trained for `steps`, in the training's graph."""
         classes = client.local_model.num_classes
-        logits = tf.ensure_shape(forward(client.model, examples, "logits", classes), [self.num_rows, classes])
+        logits = outputs_of_all(client.local_model, client.model, examples, "logits", classes)
+        logits = tf.ensure_shape(logits, [self.num_rows, classes])
         factor = tf.constant(1.0)
         if self.agrees:
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(client.local_model.labels_of(examples), logits)

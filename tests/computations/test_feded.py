@@ -13,8 +13,10 @@ from computations.aggregators import PredictionsFactory
 from computations.client_work import LocalTraining, Predictions, build_local_training
 from computations.client_work.client_updates import label_type
 from computations.client_work.objectives import ModelContrast
+from computations.client_work.objectives.base import Client
 from computations.client_work.optimizers import SGD
 from computations.errors import CompositionError
+from computations.local_model import LocalModel
 from computations.traffic import intrinsic_calls, round_traffic, type_bytes
 from tests.computations import toolbox
 from tests.computations.toolbox import bits, client, examples, model_weights, start_weights
@@ -48,6 +50,32 @@ def play(algorithm, rounds=1, data=DATA, client_states=None, start=None):
 def test_votes_take_the_smallest_integers():
     smallest = {2: tf.uint8, 256: tf.uint8, 257: tf.uint16, 65536: tf.uint16, 65537: tf.int32}
     assert {classes: label_type(classes) for classes in smallest} == smallest
+
+
+def test_examples_of_like_length_are_predicted_together():
+    """The shortest first, sixteen at once, and the predictions come back in the order of the server's examples."""
+    read = []
+
+    class Recording(tf.keras.layers.Layer):
+        def call(self, x):
+            tf.py_function(lambda values: read.append(values.numpy()[:, 0].tolist()), [x], [])
+            return tf.concat([x, -x], axis=-1)
+
+    def build_model():
+        arrays = {"x": tf.keras.Input([1], name="x"), "mask": tf.keras.Input([5], dtype=tf.int32, name="mask")}
+        logits = Recording()(arrays["x"])
+        return tf.keras.Model(arrays, {"logits": logits, "features": logits})
+
+    spec = {"x": tf.TensorSpec([None, 1], tf.float32), "mask": tf.TensorSpec([None, 5], tf.int32)}
+    model = LocalModel(build_model, spec | {"y": tf.TensorSpec([None], tf.int32)}, 2, mask="mask")
+    lengths = np.random.default_rng(0).integers(1, 6, 20)
+    x, mask = np.arange(20, dtype=np.float32)[:, np.newaxis], np.arange(5) < lengths[:, np.newaxis]
+    sent = {"x": tf.constant(x), "mask": tf.constant(mask.astype(np.int32))}  # clients get no labels
+    trained = Client(build_model(), model, {}, (), tf.constant(0.1), tf.constant([0, 0]))
+    logits, _ = tf.function(lambda: Predictions(20).compute(trained, sent, tf.constant(1)))()
+    np.testing.assert_array_equal(logits, np.hstack([x, -x]))
+    order = np.argsort(lengths, kind="stable")
+    assert read == [x[order[:16], 0].tolist(), x[order[16:], 0].tolist()]
 
 
 # The ensemble

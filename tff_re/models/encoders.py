@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
 import numpy as np
@@ -204,6 +204,9 @@ class EncoderModel(Model):
     Its inputs come in three forms: as the task gives them; after frozen layers (HiddenInput); with the fixed weights
     of an encoder with an adapter (`fixed`). The methods here take the model from one form to another.
     """
+
+    def local_parts(self, options: EncoderOptions, inputs) -> dict[str, Any]:
+        return {"classifier": "classifier", "mask": "attention_mask"}
 
     def initialise(self, options: EncoderOptions, inputs):
         fixed = pieces_of(inputs).fixed

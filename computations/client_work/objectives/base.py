@@ -76,13 +76,7 @@ def row_mean(client: Client, values: tf.Tensor) -> tf.Tensor:
 
 def output_rows(client: Client, rows: tf.Tensor) -> tf.Tensor:
     """Return the indices of the output rows (int32 [N]) that examples with these indices (int32 [B]) produce."""
-    if client.local_model.rows is None:
-        return rows
-    counts = client.local_model.row_counts(client.examples)
-    of_batch = tf.gather(counts, rows)
-    first = tf.gather(tf.cumsum(counts, exclusive=True), rows)
-    shift = first - tf.cumsum(of_batch, exclusive=True)
-    return tf.range(tf.reduce_sum(of_batch)) + tf.repeat(shift, of_batch)
+    return client.local_model.output_rows(client.examples, rows)
 
 
 @dataclass(frozen=True)

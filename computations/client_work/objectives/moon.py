@@ -15,7 +15,7 @@ from computations import federated as tff
 from computations.client_work.objectives.base import Batch, Client, Objective, mean, output_rows
 from computations.errors import CompositionError
 from computations.federated.values import Structure
-from computations.inference import BATCH, forward
+from computations.inference import outputs_of_all
 from computations.local_model import LocalModel
 from computations.ranges import NOT_NEGATIVE, POSITIVE
 
@@ -126,9 +126,5 @@ def direction(vectors: tf.Tensor) -> tf.Tensor:
 
 def representations(client: Client, output: str) -> tf.Tensor:
     """Return an output for all of the client's examples under the current model, without dropout (float32 [n, d])."""
-    model, examples, order = client.local_model, client.examples, None
-    if model.mask is not None:  # a short document beside a long one would take as long as that
-        order = tf.argsort(tf.reduce_sum(examples[model.mask], axis=-1), stable=True)
-    width, batch = model.output_widths[output], model.inference_batch or BATCH
-    result = forward(client.model, examples, output, width, batch, order)
-    return result if order is None else tf.gather(result, tf.math.invert_permutation(output_rows(client, order)))
+    width = client.local_model.output_widths[output]
+    return outputs_of_all(client.local_model, client.model, client.examples, output, width)
