@@ -358,6 +358,11 @@ def test_recipes_that_differ_in_more_than_the_algorithm_are_refused(change, sect
         ({"claim": [{**CLAIM, "published": 0.0}]}, "in the metric's own unit"),
         ({"entry": [{"name": "a", "tried": "a\x1b"}], "gain": []}, "has a control character"),
         ({"metrics": ["clients/counted"]}, "[[gain]] uses the first metric, which must be of test, train or local"),
+        ({"metrics": ["test/loss"]}, "[[gain]] uses the first metric, of which more must be better, not a loss"),
+        (
+            {"entry": [{"name": "a", "group": "b"}, {"name": "a, b", "group": "b"}], "gain": []},
+            "the entries 'a' and 'a, b' would both be the row 'a' of group 'b'; change one",
+        ),
         ({"seeds": []}, "'seeds' must be one or more different whole numbers"),
         ({"seeds": [0, 0]}, "'seeds' must be one or more different whole numbers"),
         ({"seeds": [0, 2**32]}, "'seeds' must be whole numbers from 0 to 2^32 - 1"),

@@ -15,8 +15,11 @@ from scipy import stats
 from tests.upper_floors import command, refusal
 from tff_re.comparison.outcome import Outcome
 from tff_re.comparison.report import write_report
+from tff_re.comparison.rows import ComparisonRow, Table
+from tff_re.comparison.statistics import MetricSummary, paired_difference
 from tff_re.comparison.suite import ClaimOptions, Entry, GainOptions, Suite
 from tff_re.comparison.sweep import Tuned
+from tff_re.comparison.tables import comparison_markdown
 from tff_re.comparison.values import Value, metric_options, read_values, tables_of
 
 DRAWN = np.random.default_rng(0)
@@ -182,7 +185,7 @@ def test_values_that_are_not_finite_or_never_reached_are_kept(tmp_path):
     values.append(Value("", "A", "method", 0, "rounds to test/f1 0.5", "", None, None))
     facts = {
         **{"format": 1, "metrics": ["test/f1"], "chosen_by": None, "targets": {"test/f1": 0.5}, "median": False},
-        **{"made_up": False, "gains": [], "explained": [], "title": "T", "command": "c"},
+        **{"made_up": False, "gains": [], "explained": [], "title": "T", "command": "c", "seeds": [0]},
         "entries": [
             {"name": "A", "group": "", "title": "A", "control": False, "published": {}, "tried": "", "notes": []}
             | {"privacy": None}
@@ -208,6 +211,14 @@ def test_values_that_are_not_finite_or_never_reached_are_kept(tmp_path):
         ("values.csv", lambda text: text.replace("seed", "sed", 1), "values.csv, line 1: must be group,entry,"),
         ("values.csv", lambda text: text.replace(",0,test/f1", ",zero,test/f1", 1), "values.csv, line 2: is malformed"),
         ("values.csv", lambda text: text + "a,b\n", "is malformed; run its `compare` again with --resume"),
+        (
+            "values.csv",
+            lambda text: text.replace("FedAtt,method", "FedAt,method", 1),
+            "values.csv: has values of 'FedAt', which values.json does not have; run its `compare` again",
+        ),
+        ("values.csv", lambda text: "\n".join(text.splitlines()[:-1]), "were written; run its `compare` again"),
+        ("values.csv", lambda text: text[: text.index("FedAtt,method,8")], "is malformed; run its `compare` again"),
+        ("values.json", lambda text: text.replace('"gains"', '"gain"'), "values.json: has no 'gains'; run its"),
     ],
 )
 def test_a_damaged_file_is_named(name, change, wanted, written, capsys, tmp_path):
@@ -218,3 +229,40 @@ def test_a_damaged_file_is_named(name, change, wanted, written, capsys, tmp_path
         elif change is not None:
             (tmp_path / file).write_text(change(text), "utf-8")
     refusal(command(capsys, "tables", tmp_path), wanted)
+
+
+def test_a_file_without_its_number_of_values_needs_every_seed(written, capsys, tmp_path):
+    """As earlier versions wrote it."""
+    facts = json.loads((written.out / "values.json").read_text("utf-8"))
+    assert facts.pop("values") == len(rows_of(written.out))
+    (tmp_path / "values.json").write_text(json.dumps(facts), "utf-8")
+    lines = (written.out / "values.csv").read_text("utf-8").splitlines(keepends=True)
+    kept = [line for line in lines if ",FedAtt,method,3," not in line]
+    assert len(kept) < len(lines)
+    (tmp_path / "values.csv").write_text("".join(kept), "utf-8")
+    refusal(command(capsys, "tables", tmp_path), "values.csv: has no values of 'FedAtt' with seed 3; run its `compare`")
+    (tmp_path / "values.csv").write_bytes(b"\xff")
+    refusal(command(capsys, "tables", tmp_path), "values.csv: is damaged (not UTF-8)")
+
+
+def test_differences_of_rounding_are_none():
+    """A value that one run kept in 32 bits and another in 64."""
+    in_32_bits = [float(np.float32(x)) for x in (0.1, 0.2, 0.3, 0.7)]
+    difference = paired_difference(in_32_bits, [0.1, 0.2, 0.3, 0.7])
+    assert (difference.mean, difference.wins, difference.p) == (0, 0, 1)
+
+
+def test_a_number_that_is_not_finite_has_no_place_in_an_order():
+    metrics = [
+        MetricSummary({0: level, 1: level, 2: last}, {0: level, 1: level, 2: last})
+        for level, last in ((0.5, 0.5), (0.9, math.nan), (0.6, 0.6))
+    ]
+    roles = ("federated", "pooled", "oracle")
+    rows = [
+        ComparisonRow(role, {"test/f1": metric}, role=role, median=True)
+        for role, metric in zip(roles, metrics, strict=True)
+    ]
+    for order in (rows, rows[::-1]):
+        table = Table(order, "federated")
+        assert table.room("federated", "test/f1", "best") == pytest.approx(0.1)
+        assert comparison_markdown(table).count("| nan | nan |") >= 1

@@ -63,6 +63,8 @@ def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Pat
     if units := collect_units(suite, outcomes):
         write_units(out / UNITS, units)
         files.append(out / UNITS)
+    else:
+        (out / UNITS).unlink(missing_ok=True)  # of another choice of rounds
     values, facts = read_values(out)  # nothing in a table comes from elsewhere
     for (group, entries), table in zip(suite.groups().items(), tables_of(values, facts, units), strict=True):
         rows = table.rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -119,9 +120,10 @@ class Table:
         return None if ours is None or theirs is None else ours.difference(theirs, which)
 
     def room(self, baseline: str, metric: str, which: str) -> float | None:
-        """What the best of the pooled and oracle rows has on a row, or None if the table has no such row."""
+        """What the best of the pooled and oracle rows has on a row, or None if no such row has a finite number."""
         names = [row.algorithm for row in self.rows if row.role in ("pooled", "oracle") and row.algorithm != baseline]
-        rooms = [d.mean for name in names if (d := self.difference(name, baseline, metric, which)) is not None]
+        differences = (self.difference(name, baseline, metric, which) for name in names)
+        rooms = [d.mean for d in differences if d is not None and math.isfinite(d.mean)]
         higher = self.row(baseline).metrics[metric].higher_is_better if rooms else True
         return (max if higher else min)(rooms, default=None)
 

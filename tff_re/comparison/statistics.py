@@ -21,6 +21,10 @@ BOOTSTRAP_FROM = 8
 """Seeds from which a bootstrap interval says something that Student's t does not."""
 
 
+ROUNDING = 1e-7
+"""Differences below it count as none: float32 and float64 hold the same value so far apart."""
+
+
 class Difference(NamedTuple):
     """A paired difference a - b over seeds.
 
@@ -67,6 +71,7 @@ def paired_difference(a: Sequence[float], b: Sequence[float]) -> Difference:
     A tie is not a win.
     """
     differences = [float(x) - float(y) for x, y in zip(a, b, strict=True)]
+    differences = [0.0 if abs(d) < ROUNDING else d for d in differences]
     mean, std = mean_std(differences)
     difference = difference_of(mean, std, len(differences), sum(d > 0 for d in differences))
     if difference.low is None or difference.n < BOOTSTRAP_FROM:

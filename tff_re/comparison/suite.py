@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from tff_re import tasks
 from tff_re.comparison.suggestions import require_recipes, require_suite
 from tff_re.comparison.sweep import Sweep, as_overrides, read_sweep
+from tff_re.comparison.values import metric_options
 from tff_re.errors import UserError, nearest
 from tff_re.recipes import reading
 from tff_re.recipes.metric_names import SPLITS, require_known
@@ -142,8 +143,8 @@ class Entry:
 
     @property
     def title(self) -> str:
-        """The name within its group's table, without the group's name."""
-        return self.name.removesuffix(f", {self.group}") if self.group else self.name
+        """The name within its group's table, see `title_of`."""
+        return title_of(self.name, self.group)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -202,6 +203,7 @@ def load_suite(
         if problem := _separator_problem(group) or file_name_problem(slug(group)):
             raise UserError(f"{path}: the name of a group is used in file names: {problem}")
     _require_folders_apart(names, str(path))
+    _require_rows_apart(options.entry, str(path))
     if not options.seeds or len(set(options.seeds)) != len(options.seeds):
         raise UserError(f"{path}: 'seeds' must be one or more different whole numbers")
     if min(options.seeds) < 0 or max(options.seeds) >= SEEDS:
@@ -283,6 +285,8 @@ def _require_metrics(options: SuiteOptions, source: str) -> None:
             )
     if options.gain and not options.metrics[0].startswith(("test/", "train/", "local/")):
         raise UserError(f"{source}: [[gain]] uses the first metric, which must be of test, train or local")
+    if options.gain and not metric_options(options.metrics[0])["higher_is_better"]:
+        raise UserError(f"{source}: [[gain]] uses the first metric, of which more must be better, not a loss")
 
 
 def require_metrics_of(suite: Suite, names: set[str], source: str) -> None:
@@ -346,6 +350,24 @@ def _require_folders_apart(names: list[str], source: str) -> None:
         if folder in taken:
             raise UserError(f"{source}: the names '{taken[folder]}' and '{name}' would share a folder; change one")
         taken[folder] = name
+
+
+def _require_rows_apart(entries: Sequence[EntryOptions], source: str) -> None:
+    """Raises UserError if two entries would be the same row of a table, whose names leave out their group's name."""
+    taken: dict[tuple[str, str], str] = {}
+    for entry in entries:
+        key = entry.group, title_of(entry.name, entry.group)
+        if key in taken:
+            raise UserError(
+                f"{source}: the entries '{taken[key]}' and '{entry.name}' would both be the row '{key[1]}' of group "
+                f"'{entry.group}'; change one"
+            )
+        taken[key] = entry.name
+
+
+def title_of(name: str, group: str) -> str:
+    """The name of an entry within its group's table, without the group's name."""
+    return name.removesuffix(f", {group}") if group else name
 
 
 def _separator_problem(name: str) -> str | None:

@@ -6,7 +6,7 @@ import math
 import os
 import re
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from computations.privacy.options import rounded_up
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 MISSING = "–"
 _LEVEL = f"{100 * LEVEL:.0f} %"
 TEST_SAMPLE = f"{_LEVEL}, test sample"
+
+_BEYOND = re.compile(f"{BEYOND}[0-9]+ beyond the edge")
 
 ON_TEST = "(on test)"
 """Marks the best of all rounds on the test examples themselves, as papers print it."""
@@ -118,12 +120,18 @@ def _numbers(metric: MetricSummary | None, judged: Mapping[str, Judged | None]) 
     numbers["seeds"], numbers["published"] = len(metric.best), metric.published
     for which, judgement in judged.items():
         numbers[f"{which}_mean"], numbers[f"{which}_std"] = mean_std(list(getattr(metric, which).values()))
-        numbers[f"{which}_median"] = statistics.median(getattr(metric, which).values())
+        numbers[f"{which}_median"] = _median(getattr(metric, which).values())
         if judgement is not None:
             difference, *rest = judgement
             values = (*difference, *rest)
             numbers |= {f"{which}_difference_{key}": value for key, value in zip(keys, values, strict=True)}
     return numbers
+
+
+def _median(values: Iterable[float]) -> float:
+    """The median, or NaN if one of the values is NaN, which has no place in an order."""
+    values = list(values)
+    return math.nan if any(map(math.isnan, values)) else statistics.median(values)
 
 
 class _Column(NamedTuple):
@@ -185,7 +193,7 @@ def _metric_columns(name: str, rows: Sequence[ComparisonRow]) -> list[_Column]:
         return lambda metric: _mean_and_std(metric, *mean_std(list(getattr(metric, which).values())))
 
     def median(which):
-        return lambda metric: _fixed(statistics.median(getattr(metric, which).values()), *scale(metric))
+        return lambda metric: _fixed(_median(getattr(metric, which).values()), *scale(metric))
 
     first = first_values(rows, name)
     on_test = first == "best" and name.startswith("test/")
@@ -251,7 +259,8 @@ def _sampled_intervals(name: str, table: Table, which: str) -> list[tuple[float,
 
 
 def _is_sampled(row: ComparisonRow, name: str, table: Table, which: str) -> bool:
-    """Whether a row has an interval that includes the test sample: both runs stored what they measured on test units.
+    """Whether a row has an interval that includes the test sample: both runs of each seed stored what they measured on
+    test units.
 
     That is of the chosen round, or of the last round where the table compares final values.
     """
@@ -259,7 +268,10 @@ def _is_sampled(row: ComparisonRow, name: str, table: Table, which: str) -> bool
     if base is None or row is base:
         return False
     pairs = paired(row.test_units, base.test_units, name)
-    return bool(pairs) and all(units.chosen == (which == "best") for _, *both in pairs for units in both)
+    difference = table.difference(row.algorithm, base.algorithm, name, which)
+    if difference is None or len(pairs) != difference.n:  # an interval of other seeds than the difference's
+        return False
+    return all(units.chosen == (which == "best") for _, *both in pairs for units in both)
 
 
 def _p_value(p: float | None) -> str:
@@ -384,7 +396,10 @@ def _sample_note(table: Table) -> str:
     bags = any(of_run.kind == "rankings" for of_run in units)
     last = "" if all(of_run.chosen for of_run in units) else "; of the last round's weights, not of the mean of rounds"
     what = "bags" if bags else "documents (single examples where no document is known)"
-    return f"{TEST_SAMPLE}: bootstrap over the seeds and the test {what}, the same for all rows{last}."
+    return (
+        f"{TEST_SAMPLE}: bootstrap over the seeds, whose part is widened as Student's t is, and the test {what}, the "
+        f"same for all rows{last}."
+    )
 
 
 def _room_note(table: Table) -> str:
@@ -403,7 +418,7 @@ def _room_note(table: Table) -> str:
 
 def pooled_tuning(pooled: Sequence[ComparisonRow], compared: Sequence[ComparisonRow]) -> str:
     """Whether the pooled rows had as many settings tried as the methods, in words."""
-    listed = [{row.tried.partition(BEYOND)[0] for row in rows} for rows in (pooled, compared)]
+    listed = [{_BEYOND.sub("", row.tried) for row in rows} for rows in (pooled, compared)]
     if listed[0] == listed[1]:
         return "tuned like the methods" if pooled[0].tried else "not tuned, like the methods"
     return "not tuned like the methods"

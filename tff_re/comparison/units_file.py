@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import json
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import numpy as np
 
 from datasets.files import write_atomically
 from tff_re.errors import UserError
-from tff_re.tasks.measured_units import MeasuredUnits
+from tff_re.tasks.measured_units import DAMAGED, MeasuredUnits
 
 UNITS = "test_units.npz"
 """The file of a comparison's folder with the units of all its runs."""
@@ -51,5 +50,5 @@ def read_units(path: Path) -> dict[tuple[str, str, int], MeasuredUnits]:
                 group, entry, seed, *array = json.loads(name)
                 stored.setdefault((group, entry, seed), {})[array[0] if array else "counts"] = arrays[name]
         return {key: MeasuredUnits.from_arrays(of_run) for key, of_run in stored.items()}
-    except (ValueError, KeyError, TypeError, OSError, zipfile.BadZipFile):
+    except DAMAGED:
         raise UserError(f"{path}: is damaged; run its `compare` again with --resume") from None

@@ -7,7 +7,7 @@ import io
 import json
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -197,8 +197,9 @@ def _claims(suite: Suite, entries: Sequence[Entry]) -> list[ClaimOptions]:
     return [claim for claim in (*suite.claim, *implied) if claim.method in names and claim.published != 0]
 
 
-def write_values(folder: Path, values: Iterable[Value], facts: Mapping[str, Any]) -> list[Path]:
+def write_values(folder: Path, values: Sequence[Value], facts: Mapping[str, Any]) -> list[Path]:
     """Writes both files. Raises DataError where one cannot be written."""
+    facts = {**facts, "values": len(values)}
     write_atomically(folder / VALUES, csv_text([Value._fields, *values]).encode("utf-8"))
     text = json.dumps(facts, ensure_ascii=False, indent=1)
     write_atomically(folder / FACTS, f"{text}\n".encode())
@@ -208,8 +209,8 @@ def write_values(folder: Path, values: Iterable[Value], facts: Mapping[str, Any]
 def read_values(folder: Path) -> tuple[list[Value], dict[str, Any]]:
     """Both files of a comparison. Raises UserError where one is missing or damaged."""
     try:
-        facts = json.loads((folder / FACTS).read_text("utf-8"))
-        text = (folder / VALUES).read_text("utf-8")
+        facts, text = (_text_of(folder / name) for name in (FACTS, VALUES))
+        facts = json.loads(facts)
     except FileNotFoundError as error:
         raise UserError(
             f"{error.filename}: is missing; give a folder that `compare` wrote, or run its `compare` with --resume"
@@ -218,6 +219,8 @@ def read_values(folder: Path) -> tuple[list[Value], dict[str, Any]]:
         raise UserError(f"{folder / FACTS}: is damaged (not JSON); run its `compare` again with --resume") from None
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
         raise UserError(f"{folder / FACTS}: was written by another version; run its `compare` again with --resume")
+    if missing := sorted(_FACTS - facts.keys()):
+        raise UserError(f"{folder / FACTS}: has no '{missing[0]}'; run its `compare` again with --resume")
     reader = csv.reader(io.StringIO(text))
     if next(reader, None) != list(Value._fields):
         raise UserError(f"{folder / VALUES}, line 1: must be {','.join(Value._fields)}")
@@ -231,7 +234,38 @@ def read_values(folder: Path) -> tuple[list[Value], dict[str, Any]]:
             raise UserError(
                 f"{folder / VALUES}, line {reader.line_num}: is malformed; run its `compare` again with --resume"
             ) from None
+    _require_whole(folder, values, facts)
     return values, facts
+
+
+_FACTS = {"title", "command", "seeds", "metrics", "chosen_by", "targets", "median", "made_up"} | {
+    *("entries", "gains", "explained"),
+}
+"""Keys of values.json that every version has written."""
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: is damaged (not UTF-8); run its `compare` again with --resume") from None
+
+
+def _require_whole(folder: Path, values: Sequence[Value], facts: Mapping[str, Any]) -> None:
+    """Raises UserError if there are fewer values than were written, if one is of an unknown entry, or if an entry lacks
+    a seed."""
+    path, remedy = folder / VALUES, "run its `compare` again with --resume"
+    if len(values) != facts.get("values", len(values)):  # not in values.json of earlier versions
+        raise UserError(f"{path}: has {len(values)} values, but {facts['values']} were written; {remedy}")
+    seeds: dict[tuple[str, str], set[int]] = {}
+    entries = {(entry["group"], entry["title"]) for entry in facts["entries"]}
+    for value in values:
+        seeds.setdefault((value.group, value.entry), set()).add(value.seed)
+        if value.kind not in ("trivial", "oracle") and (value.group, value.entry) not in entries:
+            raise UserError(f"{path}: has values of '{value.entry}', which {FACTS} does not have; {remedy}")
+    for entry in facts["entries"]:
+        if lacking := set(facts["seeds"]) - seeds.get((entry["group"], entry["title"]), set()):
+            raise UserError(f"{path}: has no values of '{entry['name']}' with seed {min(lacking)}; {remedy}")
 
 
 def _number(text: str) -> float | None:

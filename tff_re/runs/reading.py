@@ -7,7 +7,6 @@ import io
 import json
 import math
 import tomllib
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from tff_re.errors import UserError
 from tff_re.report.precision_recall import COLUMNS, Points
 from tff_re.runs.folder import RunFolder, as_table
 from tff_re.runs.tables import Rows
-from tff_re.tasks.measured_units import MeasuredUnits
+from tff_re.tasks.measured_units import DAMAGED, MeasuredUnits
 
 ANSWER_COLUMNS = ["round", "attempt", "client", "outcome"]
 STATE_COLUMNS = ["round", "client", "name"]
@@ -238,5 +237,5 @@ def read_test_units(path: Path) -> MeasuredUnits | None:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             return MeasuredUnits.from_arrays(arrays)
-    except (ValueError, KeyError, TypeError, OSError, zipfile.BadZipFile):
+    except DAMAGED:
         raise UserError(f"{path}: is damaged; put it back") from None

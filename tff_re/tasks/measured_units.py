@@ -8,11 +8,20 @@ from __future__ import annotations
 
 import io
 import json
+import tokenize
+import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
+
+DAMAGED = (
+    *(ValueError, KeyError, TypeError, SyntaxError, OSError, EOFError, NotImplementedError),
+    *(zipfile.BadZipFile, zlib.error, tokenize.TokenError),
+)
+"""What reading a damaged .npz file raises, by what is damaged: the archive, an array's header or its bytes."""
 
 MOST_PREDICTIONS = 250_000
 """Rankings of more predictions are not kept: they would take hundreds of megabytes in a comparison."""
