@@ -12,7 +12,7 @@ import functools
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -350,7 +350,7 @@ that does not show here may show there.
 Made by `python scripts/claims.py > docs/claims.md` from the tables in [results](results/README.md). Differences are in points, paired
 by seed, with 95 % t-intervals over the seeds, each for one comparison. They do not contain the sampling of the test set. "Could show" is the
 smallest true difference that a paired t-test with this spread and number of seeds detects with probability 80 %. "Room" is what the best
-pooled or oracle row has on the baseline; "pooled tuned": whether the pooled row had as many settings tried as the methods ("–": there is
+pooled or oracle row has on the baseline; "pooled tuned": whether the pooled row was tuned, with as many settings as the methods ("–": there is
 no pooled row). The words are those of all tables:
 
 - **gain**, **loss**: the paired t-test's p is below 0.05, adjusted by Holm over all lines of this page.
@@ -360,8 +360,8 @@ no pooled row). The words are those of all tables:
 - **open**: anything else, and everything with fewer than {LEAST_SEEDS} seeds.
 - **made up**: before a verdict on data that were made up for the comparison.
 
-Of {len(every)} lines {without} have no verdict; the others: {words}. Most tables have three to five seeds, with which hardly a
-difference is left after an adjustment over {len(every) - without} lines. "As one line" is the verdict without any adjustment: {alone}.
+Of {len(every)} lines {without} have no verdict; the others: {words}. {_seeds_of(line for _, line in every)} With three to five
+hardly a difference is left after an adjustment over {len(every) - without} lines. "As one line" is the verdict without any adjustment: {alone}.
 Of these gains {smaller} end below the published value. One line in twenty misses the true value by chance. "Best" is the best over the rounds, which papers
 print and which is selected on the test data; "chosen" is the round selected on dev; "final" is the mean over the last tenth of the rounds.
 
@@ -370,6 +370,16 @@ and number of the differences to its first row, {bases[FROM_MEANS]} lines. "{NOT
 its mean is that of the rows' means, and there is no interval and no verdict, {bases[NOT_RECOMPUTED]} lines. `python -m tff_re.run tables FOLDER`
 makes the tables of a comparison with values.csv anew.
 """
+
+
+def _seeds_of(lines: Iterable[Line]) -> str:
+    """How many lines have how many seeds, in words."""
+    seeds = [line.difference.n for line in lines]
+    ranges = ((1, 2), (3, 5), (6, 7), (8, 10))
+    counts = {f"{low} to {high}": sum(low <= n <= high for n in seeds) for low, high in ranges}
+    if sum(counts.values()) != len(seeds):
+        raise ValueError(f"lines with other numbers of seeds: {sorted(set(seeds))}")
+    return "Seeds: " + ", ".join(f"{words} in {count} lines" for words, count in counts.items() if count) + "."
 
 
 def _counted(words: list[str]) -> str:
