@@ -33,6 +33,11 @@ def field(record: Mapping[str, Any], key: str, kind: type, fail: Fail) -> Any:
     return require(record[key], kind, f'"{key}"', fail)
 
 
+def within(where: str, fail: Fail) -> Fail:
+    """Return `fail` with the place within its record before the reason."""
+    return lambda reason, **more: fail(f"{where}: {reason}", **more)
+
+
 def optional_string(record: Mapping[str, Any], key: str, fail: Fail) -> str | None:
     """Return the string of a key, or None if it is absent, null or empty."""
     value = record.get(key)

@@ -7,6 +7,7 @@ named, and the number of runs is printed.
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +46,12 @@ class Inputs:
     encoder: str | None = None
     vectors: Path | None = None
     mesh: Path | None = None
+
+    def missing(self, overrides: Sequence[str]) -> list[str]:
+        """Files that these overrides name and that are not there, a line each."""
+        given = {"VECTORS": self.vectors, "MESH": self.mesh}
+        read = {name: path for name, path in given.items() if path is not None and not path.is_file()}
+        return [f"{name}: {p}" for name, p in read.items() if any(o.endswith(f"={p.resolve()}") for o in overrides)]
 
     def overrides(self, recipe: Recipe) -> list[str]:
         """Those that a recipe has a use for, as --set takes them."""
@@ -205,15 +212,20 @@ def cut_overrides(recipe: Recipe) -> list[str]:
     return [f"{key}={value}" for key, value in made.items()]
 
 
-def plan(name: str, inputs: Inputs, out: Path, data: Path | None, sets: Sequence[str], **reductions) -> Plan:
-    """A suite of a paper with what the user gives. `reductions` are those of `reduced`."""
+def plan(
+    name: str, inputs: Inputs, out: Path, data: Path | None, sets: Sequence[str], *, suites_in: Path, **reductions
+) -> Plan:
+    """A suite of a paper with what the user gives.
+
+    `reductions` are those of `reduced`; a suite that they change is written to the folder `suites_in`.
+    """
     from tff_re.api import load_suite
 
     source = name
     if any(reductions.values()):
         import tomli_w
 
-        file = out / "suites" / f"{name}.toml"
+        file = suites_in / f"{name}.toml"
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, tomli_w.dumps(reduced(read_toml(suites()[name]), **reductions)).encode("utf-8"))
         source = str(file)
@@ -224,7 +236,8 @@ def plan(name: str, inputs: Inputs, out: Path, data: Path | None, sets: Sequence
     suite = load_suite(source, overrides)
     seeds = suite.seeds if suite.by_seed else suite.seeds[:1]
     recipes = (entry.recipe_for(seed) for entry in suite.entries for seed in seeds)
-    return Plan(name, source, overrides, suite, out / name, missing_of(recipes, data))
+    missing = (*missing_of(recipes, data), *inputs.missing(overrides))
+    return Plan(name, source, overrides, suite, out / name, missing)
 
 
 def say_costs(plans: Sequence[Plan]) -> None:
@@ -321,12 +334,15 @@ def reproduce(
     out = out or Path("runs") / f"paper-{paper}"
     search = CUT_SEARCH if cut and search is None else search
     reductions = {"seeds": seeds, "search": search, "cut": cut}
-    plans = [plan(name, Inputs(**given), out, data, sets, **reductions) for name in _chosen(paper, only)]
+    chosen, inputs = _chosen(paper, only), Inputs(**given)
     if check:
+        with tempfile.TemporaryDirectory(prefix="tff-re-") as made:  # of suites that are cut
+            plans = [plan(name, inputs, out, data, sets, suites_in=Path(made), **reductions) for name in chosen]
         say_costs(plans)
-    plans = require_all(plans, skip_missing)
-    if check:
+        require_all(plans, skip_missing)
         return 0
+    plans = [plan(name, inputs, out, data, sets, suites_in=out / "suites", **reductions) for name in chosen]
+    plans = require_all(plans, skip_missing)
     for planned in plans:
         if not resume and planned.out.exists() and any(planned.out.iterdir()):
             raise UserError(f"{planned.out}: is not empty; continue it with --resume or give another --out")

@@ -81,7 +81,7 @@ def _check_apart(corpora: Sequence[DocumentCorpus], held_out: dict[str, Document
             raise DataError(
                 f"{len(common)} documents are also among those of {known[common[0]]}",
                 record=f"held-out documents {name}",
-                remedy="use disjoint splits",
+                remedy="use disjoint splits or files, or draw test documents from the clients' file (task.test_subset)",
             )
         known.update((sample.document_id, name) for sample in corpus.samples)
 

@@ -24,7 +24,7 @@ from datasets.documents.pairs import document_corpus, rule_of
 from datasets.documents.records import Document, EntityMention, Fact
 from datasets.errors import DataError
 from datasets.files import PathLike, read_json
-from datasets.json_values import Fail, field, require
+from datasets.json_values import Fail, field, require, within
 from datasets.relations.reading import notes_of
 
 _Span = tuple[int, int]
@@ -141,9 +141,9 @@ def _text(value: Mapping[str, Any], fail: Fail) -> tuple[str, list[list[_Span]]]
 
 def _mention(mention: Any, where: str, tokens: Sequence[Sequence[_Span]], fail: Fail) -> tuple[int, int, str, str]:
     """Return start, end, name and type of a mention."""
-    mention = require(mention, dict, where, fail)
-    sentence, tokens_of = field(mention, "sent_id", int, fail), field(mention, "pos", list, fail)
-    kind = field(mention, "type", str, fail)
+    mention, of_mention = require(mention, dict, where, fail), within(where, fail)
+    sentence, tokens_of = field(mention, "sent_id", int, of_mention), field(mention, "pos", list, of_mention)
+    kind = field(mention, "type", str, of_mention)
     if not kind.strip():
         raise fail(f"{where} has no type", remedy="name it")
     if not 0 <= sentence < len(tokens):
@@ -156,7 +156,7 @@ def _mention(mention: Any, where: str, tokens: Sequence[Sequence[_Span]], fail: 
     start, end = spans[first][0], spans[last - 1][1]
     if start == end:
         raise fail(f"{where} is empty", remedy="give it a token that is not")
-    return start, end, field(mention, "name", str, fail), kind
+    return start, end, field(mention, "name", str, of_mention), kind
 
 
 def _facts(value: Mapping[str, Any], entities: int, tally: Counter[str], fail: Fail) -> tuple[Fact, ...]:
@@ -164,8 +164,9 @@ def _facts(value: Mapping[str, Any], entities: int, tally: Counter[str], fail: F
     facts: dict[Fact, None] = {}
     for number, label in enumerate(labels):
         label = require(label, dict, f"label {number}", fail)
-        head, tail = field(label, "h", int, fail), field(label, "t", int, fail)
-        relation = field(label, "r", str, fail)
+        of_label = within(f"label {number}", fail)
+        head, tail = field(label, "h", int, of_label), field(label, "t", int, of_label)
+        relation = field(label, "r", str, of_label)
         if not (0 <= head < entities and 0 <= tail < entities):
             remedy = f"give h and t from 0 to {entities - 1}"
             raise fail(f"label {number} names an entity that does not exist", remedy=remedy)

@@ -177,7 +177,7 @@ class DocumentEncoding:
             raise DataError(
                 f"has {len(ids)} pieces, more than the {self.longest} allowed",
                 record=named("document", sample.document_id),
-                remedy="leave it out or raise longest",
+                remedy="leave it out or raise task.longest",
             )
         return ids, [(marked[m.start], entity) for entity, m in mentions]
 

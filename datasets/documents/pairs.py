@@ -79,6 +79,8 @@ def rule_of(
         none of the file's.
     """
     names = tuple(sorted({f.relation for d in documents for f in d.facts}) if relations is None else relations)
+    if len(set(names)) < len(names):
+        raise DataError("a relation is named twice", path=path, remedy="name each once (task.relations)")
     if not names:
         raise DataError("states no relation", path=path, remedy="name the relations (task.relations)")
     if not held_out:

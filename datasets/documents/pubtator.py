@@ -189,6 +189,8 @@ def _annotated(
     stated: _Statements = {}
     row: list[str] = []
     for fail, row in _rows(block, document_id, path, (4, 5, 6, 7) if novelty else (4, 6, 7)):
+        if len(row) == 5 and relations is None and row[1].isdecimal() and row[2].isdecimal():
+            raise fail("the mention has no identifier", remedy=f"add a sixth column, {NO_IDENTIFIER} for none")
         if len(row) in (4, 5):
             key, value = _relation(row, split, joined, relations, novelty, fail)
             if novelty and key[0] == NO_RELATION:
@@ -308,7 +310,8 @@ def _require_whole(last: Sequence[Sequence[str]], mentioned: Collection[str], fa
     for identifier in (i for ids in last for i in ids if i not in mentioned):
         if any(whole.startswith(identifier) for whole in mentioned):
             reason = "the relation names the beginning of an identifier: the line is cut"
-            raise fail(reason, remedy="copy or download the file again")
+            remedy = "copy or download the file again, or set task.separators if identifiers are joined by others"
+            raise fail(reason, remedy=remedy)
 
 
 def _merged(lists: Sequence[Sequence[str]]) -> dict[str, str]:

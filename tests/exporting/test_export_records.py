@@ -274,7 +274,7 @@ def test_predict_and_evaluate_bags(made, capsys, tmp_path):
     had = sum(pair not in test_pairs for pair in corpus.bags)
     assert (
         had > 0
-        and f"nyt10_test.txt: {had} of 12 examples were in the run's training or dev data ({had} by id" in typed.err
+        and f"nyt10_test.txt: {had} of 12 examples match the run's training or dev data ({had} by id" in typed.err
     )
     chance = next(iter(load_export(export).score(file).trivial.items()))
     assert chance[0] == "ranking by chance" and chance[1]["auc"] == pytest.approx(10 / 24)

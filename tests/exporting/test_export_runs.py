@@ -213,7 +213,7 @@ def test_own_texts_have_digests_only_on_request(run_of_texts, capsys, tmp_path):
     assert_without(tmp_path / "d", SECRET)
     typed = command(capsys, "evaluate", tmp_path / "d", "--file", corpus)
     assert typed.err.startswith(
-        "warning: corpus.json: 24 of 24 examples were in the run's training or dev data (24 by id"
+        "warning: corpus.json: 24 of 24 examples match the run's training or dev data (24 by id"
     )
     # Other dialogues, of which one sentence is that of a training dialogue.
     other = {f"x{name}": dialogue for name, dialogue in consultations(2).items()}
@@ -223,7 +223,7 @@ def test_own_texts_have_digests_only_on_request(run_of_texts, capsys, tmp_path):
     other["xd0"]["dialogue"][1]["sentence"] = consultations()["d0"]["dialogue"][1]["sentence"]
     typed = command(capsys, "evaluate", tmp_path / "d", "--file", write_json(tmp_path / "other.json", other))
     assert typed.err.startswith(
-        "warning: other.json: 1 of 12 examples were in the run's training or dev data (0 by id, 1 b"
+        "warning: other.json: 1 of 12 examples match the run's training or dev data (0 by id, 1 b"
     )
 
 

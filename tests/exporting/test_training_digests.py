@@ -72,7 +72,7 @@ def test_a_file_is_seen_unseen_or_seen_in_part(make):
     part = digests.seen([*part, make("e2", "new words")])
     assert (part.examples, part.by_id, part.by_text, part.either) == (4, 2, 2, 3)
     assert part.warning("f.tsv") == (
-        "f.tsv: 3 of 4 examples were in the run's training or dev data (2 by id, 2 by text); the metrics are not those "
+        "f.tsv: 3 of 4 examples match the run's training or dev data (2 by id, 2 by text); the metrics are not those "
         "of new texts"
     )
 
@@ -278,7 +278,7 @@ def test_evaluate_warns_of_a_file_that_was_seen(exported, corpus, capsys):
     assert f"compared by ┃ of {count} ┃" in typed.out
     assert [cells(typed.out)[name] for name in ("id", "text", "id or text")] == [str(by_id), str(by_text), str(either)]
     assert typed.err == (
-        f"warning: given.tsv: {either} of {count} examples were in the run's training or dev data ({by_id} by id, "
+        f"warning: given.tsv: {either} of {count} examples match the run's training or dev data ({by_id} by id, "
         f"{by_text} by text); the metrics are not those of new texts\n"
     )
 

@@ -75,7 +75,9 @@ def test_the_plan_says_what_the_paper_leaves_open_and_what_chooses(name):
 
 @pytest.mark.parametrize("name", OF_PAPERS)
 def test_a_cut_suite_loads_and_is_small(name, tmp_path):
-    planned = reproduce.plan(name, reproduce.Inputs("encoder"), tmp_path, None, (), seeds=None, search=2, cut=True)
+    planned = reproduce.plan(
+        name, reproduce.Inputs("encoder"), tmp_path, None, (), suites_in=tmp_path, seeds=None, search=2, cut=True
+    )
     table = read_toml(suites()[name])
     first = table["entry"][0].get("group", "")
     wanted = [entry["name"] for entry in table["entry"] if entry.get("group", "") == first]
@@ -178,8 +180,20 @@ def test_check_says_what_it_will_take(typed, monkeypatch, tmp_path):
     code, printed, error = typed(*arguments, "--skip-missing")
     assert (code, error) == (0, "")
     assert "paper-feded-gad-folds needs gad/10/train.tsv (" in printed
+    code, printed, error = typed(*arguments, "--cut", "--only", "paper-feded-euadr")
+    assert (code, error) == (0, "") and not (tmp_path / "out").exists()
     code, printed, error = typed(*arguments, "--only", "paper-feded-eu")
     assert code == 2 and "paper-feded-euadr" in error
+
+
+def test_a_given_file_that_is_missing_is_named_by_check(typed, tmp_path):
+    given = ("--encoder", "an/encoder", "--mesh", tmp_path / "mesh.tsv")
+    arguments = ("fedlcc", "--only", "paper-fedlcc-cdr", "--data", data_folder(), *given, "--check")
+    code, printed, _ = typed(*arguments)
+    assert code == 2 and f"MESH: {tmp_path / 'mesh.tsv'}" in printed
+    (tmp_path / "mesh.tsv").write_text("", "utf-8")
+    _, printed, _ = typed(*arguments)
+    assert "MESH" not in printed
 
 
 def test_a_folder_with_something_in_it_needs_resume(typed, tmp_path):

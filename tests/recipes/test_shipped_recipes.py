@@ -111,7 +111,7 @@ def scored_file(name: str) -> Path | None:
 
 
 SEEN = re.compile(
-    r"\Awarning: \S+: \d+ of \d+ examples were in the run's training or dev data \([^)]*\); "
+    r"\Awarning: \S+: \d+ of \d+ examples match the run's training or dev data \([^)]*\); "
     r"the metrics are not those of new texts\n\Z"
 )
 

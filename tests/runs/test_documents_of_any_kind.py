@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from datasets.documents.loading import load_documents
 from datasets.errors import DataError
 from tests.bags_for_tests import HIDDEN, prepare, train_table
 from tests.documents_for_tests import (
@@ -19,7 +20,7 @@ from tests.documents_for_tests import (
 )
 from tests.upper_floors import command, refusal, share_computations, write_recipe
 from tff_re.exporting.export_run import export_run
-from tff_re.exporting.kinds.documents import DocumentKind
+from tff_re.exporting.kinds.documents import DocumentKind, DocumentPredictor
 from tff_re.exporting.prediction import load_export
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.reading import read_history
@@ -233,6 +234,12 @@ def test_what_the_recipe_says_of_pairs(files):
         ({"pair_types": [["Chemical", "CellLine"]]}, "did you mean 'ChemicalEntity'?"),
         ({"dataset": "documents", "relations": ["Bind"]}, "states a relation that is not in the list; "),
         ({"dataset": "documents", "separators": ""}, "'task.separators' must not be empty"),
+        (
+            {"dataset": "documents", "relations": ["Bind", "Hold", "Bind"]},
+            "'task.relations' names 'Bind' twice; name each once",
+        ),
+        ({"dataset": "documents", "relations": ["Bind", " "]}, "'task.relations' must not have an empty name"),
+        ({"dataset": "documents", "dev_split": "dev"}, "'documents' has no files of its own; leave it out"),
         ({"dataset": "docred"}, "is not JSON"),
     ],
     ids=str,
@@ -243,7 +250,57 @@ def test_what_does_not_fit(files, task, wanted, capsys, tmp_path):
     assert HIDDEN not in refusal(typed, wanted) + typed.out
 
 
+def test_test_documents_may_be_drawn_from_the_clients_file(files):
+    """Whatever the name of a split, which own files do not have."""
+    path = biored_table(files)["task"]["path"]
+    task = {"dataset": "documents", "directed": False, "test_path": path, "test_subset": 4}
+    prepared = prepare(biored_table(files, task))
+    ids = {sample.document_id for sample in prepared.training}
+    held = [pairs for d in prepared.held_out._documents.values() for pairs in d.encoded.pairs]
+    assert len(held) == 4 and ids and not ids & {pair.document_id for pairs in held for pair in pairs}
+
+
 # From training to predictions.
+
+
+def test_a_relation_without_a_direction_is_predicted_in_one_order(tmp_path):
+    lines = ["1|t|Aspirin helps pain.", "1|a|", "1\t0\t7\tAspirin\tDrug\tC1", "1\t14\t18\tpain\tDisease\tD1"]
+    lines += ["1\ttreats\tC1\tD1", "1\tassoc\tC1\tD1"]
+    (tmp_path / "own.pubtator").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    types = [["Drug", "Disease"], ["Disease", "Drug"]]
+    options = {"path": tmp_path / "own.pubtator", "pair_types": types, "directed": ["treats"]}
+    corpus = load_documents("documents", **options)
+
+    class Fixed(DocumentPredictor):
+        threshold, labels, dataset = 0.5, corpus.relation_names, "documents"
+
+        def __init__(self, **more):
+            self._details = {"pair_types": types, "pairs": {"directed": ["treats"]}, **more}
+
+        def scores(self, corpus):
+            return [np.array([[0.8, 0.9], [0.7, 0.6]], np.float32)]
+
+        def _named(self, row):
+            return dict(zip(corpus.relation_names, map(float, row), strict=True))
+
+        def _seen(self, corpus):
+            return None
+
+    first, second = Fixed().predict(corpus)
+    assert (first.head_id, first.labels, second.head_id, second.labels) == (
+        "C1",
+        ("assoc", "treats"),
+        "D1",
+        ("treats",),
+    )
+    assert list(second.probabilities) == ["treats"] and second.probability == pytest.approx(0.6)
+    # The same fact, scored once; an evaluation has no tree of MeSH.
+    score = Fixed()._score(options["path"], "documents", None)
+    assert (score.metrics["recall"], score.metrics["precision"]) == (1, pytest.approx(2 / 3))
+    assert not any("hypernyms" in note for note in score.notes)
+    score = Fixed(hypernyms_left_out=True)._score(options["path"], "documents", None)
+    (note,) = (note for note in score.notes if "hypernyms" in note)
+    assert note.startswith("the run left out negative pairs of hypernyms (task.mesh_tree)")
 
 
 def exported(run_folder, folder):
@@ -372,6 +429,7 @@ def test_the_files_of_these_tests_are_of_their_forms():
         ({"pairs": {"path": "x"}}, "not an object"),
         ({"pairs": {"directed": "Bind"}}, "which relations have a direction"),
         ({"pairs": {"separators": 1}}, "not a string"),
+        ({"hypernyms_left_out": "yes"}, "not true or false"),
         ({"named_by_types": {}}, "named_by_types"),
         ({"named_by_types": [["A", "B", True]]}, "named_by_types"),
         ({"named_by_types": [["A", "B", 1, [0]]]}, "named_by_types"),

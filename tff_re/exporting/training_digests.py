@@ -72,7 +72,7 @@ class Seen:
             return None
         by_id = "" if self.by_id is None else f"{self.by_id} by id, "
         return (
-            f"{name}: {self.either} of {self.examples} examples were in the run's training or dev data ({by_id}"
+            f"{name}: {self.either} of {self.examples} examples match the run's training or dev data ({by_id}"
             f"{self.by_text} by text); the metrics are not those of new texts"
         )
 

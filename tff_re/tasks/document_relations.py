@@ -96,9 +96,30 @@ class Options:
         for key in ("relations", "pair_types", "separators"):
             if (value := getattr(self, key)) is not None and not value:
                 raise ValueError(f"{key} must not be empty")
+        names = self.relations or ()
+        if repeated := next((name for number, name in enumerate(names) if name in names[:number]), None):
+            raise ValueError(f"relations names '{repeated}' twice; name each once")
+        if any(not name.strip() for name in names):
+            raise ValueError("relations must not have an empty name")
+        if self.dev_split is not None and not find_data_set(self.dataset).files:
+            raise ValueError(
+                f"dev_split names a split of the data set, and '{self.dataset}' has no files of its own; leave it out: "
+                "dev_share of the test documents choose"
+            )
         if any(len(types) != 2 for types in self.pair_types or ()):
             raise ValueError("pair_types must have pairs of types: head type, tail type")
         refuse_unread(self, {key: ("dataset", _data_sets_with(key)) for key in (*PAIRING, "mesh_tree")})
+
+    @property
+    def of_training(self) -> tuple[str, str | None]:
+        """Split and file of the documents for training."""
+        return self.split, self.path
+
+    @property
+    def of_test(self) -> tuple[str, str | None]:
+        """Split and file of the documents for testing; those of `of_training` where the user's file is the same."""
+        same = self.path is not None and self.path == self.test_path
+        return self.of_training if same else (self.test_split, self.test_path)
 
     @property
     def pairing(self) -> dict[str, Any]:
@@ -320,16 +341,15 @@ def _load(
 
 def _training(options: Options, data_paths: DataPaths, but: DocumentCorpus | None = None) -> DocumentCorpus:
     """What the clients hold, without the documents of `but`."""
-    corpus = _load(options, data_paths, options.split, options.path)
+    corpus = _load(options, data_paths, *options.of_training)
     corpus = corpus if but is None else without(corpus, but)
     return corpus if options.subset is None else subset(corpus, options.subset, seed=options.dev_seed)
 
 
 def _corpora(options: Options, data_paths: DataPaths) -> tuple[DocumentCorpus, dict[str, DocumentCorpus]]:
     """(what the clients hold, what the server holds)."""
-    of_split, of_test = (options.split, options.path), (options.test_split, options.test_path)
-    if of_split == of_test and options.test_subset is not None:
-        whole = _load(options, data_paths, *of_split)
+    if options.of_training == options.of_test and options.test_subset is not None:
+        whole = _load(options, data_paths, *options.of_training)
         test = subset(whole, options.test_subset, seed=options.dev_seed)
         return _training(options, data_paths, test), _held_out(options, data_paths, whole)
     corpus = _training(options, data_paths)
@@ -340,7 +360,7 @@ def _held_out(
     options: Options, data_paths: DataPaths, training: DocumentCorpus | None = None
 ) -> dict[str, DocumentCorpus]:
     like = {"held_out": True, "training": training}
-    test = _load(options, data_paths, options.test_split, options.test_path, **like)
+    test = _load(options, data_paths, *options.of_test, **like)
     if options.test_subset is not None:
         test = subset(test, options.test_subset, seed=options.dev_seed)
     if options.dev_split is not None:

@@ -112,6 +112,7 @@ def test_other_separators(tmp_path):
         (1, "1|t|again", "has no abstract"),
         (1, "2|a|Drug gave a toxicity.", "id changes"),
         (2, "1\t0\t28\tOcular and auditory toxicity\tDisease", "has 5 columns"),
+        (2, "1\t0\t6\tOcular\tDisease", "has 5 columns"),
         (2, "1\t0\t28\tOcular and visual toxicity\tDisease\tD1", "not at its offsets"),
         (2, "1\t60\t69\ttoxicity.\tDisease\tD1", "beyond the text"),
         (2, "1\t5\t5\t\tDisease\tD1", "is empty"),
@@ -130,6 +131,12 @@ def test_other_separators(tmp_path):
 def test_malformed_lines(tmp_path, position, line, reason):
     error = problem(tmp_path, "", *LINES[:position], line, *LINES[position + 1 :])
     assert reason in error.reason and error.line == position + 2
+
+
+def test_a_mention_without_an_identifier_is_named_where_relations_have_five_columns(tmp_path):
+    error = problem(tmp_path, *LINES[:2], "1\t0\t6\tOcular\tDisease", *LINES[2:], novelty=True)
+    assert (error.line, error.reason) == (3, "the mention has no identifier")
+    assert error.remedy == "add a sixth column, -1 for none"
 
 
 def test_malformed_files(tmp_path):

@@ -116,13 +116,23 @@ class DocumentPredictor(CorpusPredictor):
         return load_documents(dataset, path=path, label=label, split="given", **pairing)
 
     def predict(self, corpus: DocumentCorpus) -> list[PairPrediction]:
-        """The prediction for each candidate pair, document after document."""
+        """The prediction for each candidate pair, document after document.
+
+        A relation without a direction is only in that of the two orders in which the pair comes first.
+        """
         predictions = []
         for sample, scores in zip(corpus.samples, self.scores(corpus), strict=True):
             for pair, row in zip(sample.pairs, scores, strict=True):
-                probabilities = self._named(row)
+                named = self._named(row)
+                probabilities = {
+                    label: value for index, (label, value) in enumerate(named.items()) if index not in pair.uncounted
+                }
+                if not probabilities:
+                    continue
                 labels = tuple(label for label, value in probabilities.items() if value >= self.threshold)
-                predictions.append(PairPrediction(*sample.pair_ids(pair), labels, float(row.max()), probabilities))
+                predictions.append(
+                    PairPrediction(*sample.pair_ids(pair), labels, max(probabilities.values()), probabilities)
+                )
         return predictions
 
     def cells(self, prediction: PairPrediction) -> tuple[str, ...]:
@@ -166,7 +176,13 @@ class DocumentPredictor(CorpusPredictor):
         size = f"{counted(len(pairs), 'document')}, {counted(len(gold.facts), 'fact')}"
         counts = {"documents": len(pairs), "facts": len(gold.facts)}
         metrics["threshold"] = self.threshold
-        return Score(size, metrics, trivial=trivial, counts=counts, seen=self._seen(corpus))
+        notes = corpus.notes
+        if self._details.get(_FILTERED):
+            notes += (
+                "the run left out negative pairs of hypernyms (task.mesh_tree), and this evaluation has them: its "
+                "precision and F1 are of more pairs",
+            )
+        return Score(size, metrics, trivial=trivial, counts=counts, notes=notes, seen=self._seen(corpus))
 
 
 def _stated(corpus: DocumentCorpus, shape: tuple[int, ...]) -> np.ndarray:
@@ -176,6 +192,9 @@ def _stated(corpus: DocumentCorpus, shape: tuple[int, ...]) -> np.ndarray:
         for of_pair, pair in zip(of_document, sample.pairs, strict=False):
             of_pair[list(pair.labels)] = 1.0
     return stated
+
+
+_FILTERED = "hypernyms_left_out"
 
 
 class DocumentKind(Kind):
@@ -191,6 +210,8 @@ class DocumentKind(Kind):
         value = 0.0 if details["threshold"] is None else details["threshold"]  # null is infinity, which JSON has not
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
             raise fail('"details.threshold" is not a number', remedy=REMEDY)
+        if not isinstance(details.get(_FILTERED, False), bool):
+            raise fail(f'"details.{_FILTERED}" is not true or false', remedy=REMEDY)
         check_pair_types(description, fail)
         _check_pairs(details, fail)
         type_rule.check(details, description["classes"], fail)
@@ -227,7 +248,8 @@ class DocumentKind(Kind):
         which may be another precision's.
 
         `pair_types`: [head type, tail type] of the candidate pairs in training, all of them. `pairs`: which relations
-        are `directed` and the `separators` of identifiers, for data sets that have these options.
+        are `directed` and the `separators` of identifiers, for data sets that have these options. `hypernyms_left_out`:
+        whether the run had `task.mesh_tree`, which an evaluation of the export has not.
 
         `named_by_types`: what a rule that reads no text names, see `tff_re.exporting.kinds.documents.type_rule`.
         """
@@ -250,7 +272,7 @@ class DocumentKind(Kind):
 
 
 def _pairs_of(experiment) -> dict[str, Any]:
-    """`pair_types` and `pairs` of the details."""
+    """`pair_types`, `pairs` and `hypernyms_left_out` of the details."""
     options = experiment.recipe.task.options
     data_set = find_data_set(options.dataset)
     types = experiment.prepared.pair_types or options.pair_types or data_set.pair_types
@@ -260,6 +282,7 @@ def _pairs_of(experiment) -> dict[str, Any]:
     return {
         **({"pair_types": [list(pair) for pair in types]} if types else {}),
         **({"pairs": said} if said else {}),
+        **({_FILTERED: True} if options.mesh_tree else {}),
     }
 
 
