@@ -146,7 +146,7 @@ def test_a_table_with_values_by_seed_is_computed_from_them(tmp_path, monkeypatch
     of_entry = {"group": "K", "control": False, "published": {}, "tried": "3 on dev", "notes": [], "privacy": None}
     facts = {
         **{"format": 1, "title": "T", "command": "c", "metrics": ["test/auc"], "chosen_by": "dev/auc", "targets": {}},
-        **{"median": False, "made_up": True, "gains": [], "explained": []},
+        **{"median": False, "made_up": True, "gains": [], "explained": [], "seeds": [0, 1, 2]},
         "entries": [{"name": name, "title": name, **of_entry} for name in entries],
     }
     (tmp_path / "new").mkdir()

@@ -40,7 +40,7 @@ def counts(seed: int, units: int, correct: float) -> np.ndarray:
 
 
 def by_hand(ours, theirs, draws: int, together: bool = True) -> tuple[float, float]:
-    """The same with loops and another generator; what the seeds add is widened as Student's t is."""
+    """The same with loops and another generator. What the seeds add is widened as Student's t is."""
     n = len(ours)
 
     def of_seed(seed, units):
@@ -99,7 +99,7 @@ def test_the_interval_is_wider_with_fewer_units():
 
 @pytest.mark.parametrize("seeds", [2, 3, 5])
 def test_it_holds_the_true_difference_of_few_seeds(seeds):
-    """That is zero; seeds spread more than test documents do, and percentiles alone hold it in 75 to 91 of 100."""
+    """Seeds spread more than test documents do, and percentiles hold the true difference, zero, in 75 to 91 of 100."""
     drawn, held = np.random.default_rng(seeds), 0
     for _ in range(100):
         levels = np.clip(0.5 + 0.05 * drawn.normal(size=(2, seeds)), 0.05, 0.95)

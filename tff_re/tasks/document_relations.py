@@ -117,7 +117,7 @@ class Options:
 
     @property
     def of_test(self) -> tuple[str, str | None]:
-        """Split and file of the documents for testing; those of `of_training` where the user's file is the same."""
+        """Split and file of the documents for testing, which are those of `of_training` where the file is the same."""
         same = self.path is not None and self.path == self.test_path
         return self.of_training if same else (self.test_split, self.test_path)
 

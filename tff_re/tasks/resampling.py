@@ -72,7 +72,7 @@ def difference_interval(
 
 
 def _widening(seeds: int) -> float:
-    """By how much the t-interval of a mean over so many seeds is wider than a bootstrap's, whose draws have the
+    """By how much the t-interval of a mean over this number of seeds is wider than a bootstrap's, whose draws have the
     variance of the sample about its own mean."""
     if seeds == 1:
         return 1.0  # nothing is drawn
