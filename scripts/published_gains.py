@@ -274,6 +274,8 @@ CLAIMS: dict[tuple[str, str], list[Claim]] = {
         Claim("FedAtt − FedAvg", 1.37, "Table 3, GAD", "GAD, frozen encoder", "feded-gad/comparison.csv", "FedAtt", "test/micro_f1", same_corpus=True),
         Claim("FedED − FedAvg", 3.22, "Table 4, EU-ADR", "EU-ADR, frozen encoder", "feded-euadr/comparison.csv", "FedED", "test/micro_f1", same_corpus=True),
         Claim("FedAtt − FedAvg", 1.89, "Table 4, EU-ADR", "EU-ADR, frozen encoder", "feded-euadr/comparison.csv", "FedAtt", "test/micro_f1", same_corpus=True),
+        Claim("FedED − FedAvg", 3.22, "Table 4, EU-ADR", "EU-ADR, trained encoder", "feded-euadr-trained/comparison.csv", "FedED", "test/micro_f1", same_corpus=True),
+        Claim("FedAtt − FedAvg", 1.89, "Table 4, EU-ADR", "EU-ADR, trained encoder", "feded-euadr-trained/comparison.csv", "FedAtt", "test/micro_f1", same_corpus=True),
         Claim("FedED − FedAvg", 2.54, "i2b2; GAD 3.38, EU-ADR 3.22", "ADE, tuned on dev", "feded-tuned/comparison.csv", "FedED", "test/micro_f1"),
         Claim("FedED − FedAvg", 2.54, "i2b2; GAD 3.38, EU-ADR 3.22", "ADE, all rates 1e-3", "feded-ade/comparison.csv", "FedED", "test/micro_f1"),
         Claim("FedAtt − FedAvg", 0.31, "i2b2; GAD 1.37, EU-ADR 1.89", "ADE", "feded-ade/comparison.csv", "FedAtt", "test/micro_f1"),
