@@ -12,7 +12,7 @@ from tff_re.comparison.values import Value, write_values
 
 FACTS = {
     **{"format": 1, "metrics": ["test/f1"], "chosen_by": None, "targets": {}, "median": False, "made_up": False},
-    **{"gains": [], "explained": [], "title": "T", "command": "c", "entries": []},
+    **{"gains": [], "explained": [], "title": "T", "command": "c", "seeds": []},
 }
 
 
@@ -34,7 +34,9 @@ RUN = (
 def write(tmp_path):
     def write(name, values):
         (tmp_path / name).mkdir()
-        write_values(tmp_path / name, values, FACTS)
+        named = {(v.group, v.entry) for v in values}
+        entries = [{"group": group, "title": title, "name": title} for group, title in named]
+        write_values(tmp_path / name, values, {**FACTS, "entries": entries})
         return tmp_path / name
 
     return write
@@ -42,7 +44,7 @@ def write(tmp_path):
 
 def test_the_same_values_from_another_commit_and_in_other_seconds(write, capsys):
     again = [v._replace(commit="def", value=2.0 if v.metric == "seconds_per_round" else v.value) for v in RUN]
-    here, there = write("here", RUN), write("there", reversed(again))
+    here, there = write("here", RUN), write("there", again[::-1])
     found = compare_values(here, there)
     assert (found.same, found.differences, found.only_here, found.only_there) == (5, (), 0, 0)
     typed = command(capsys, "tables", here, "--against", there)
