@@ -47,12 +47,6 @@ class Inputs:
     vectors: Path | None = None
     mesh: Path | None = None
 
-    def missing(self, overrides: Sequence[str]) -> list[str]:
-        """Files that these overrides name and that are not there, a line each."""
-        given = {"VECTORS": self.vectors, "MESH": self.mesh}
-        read = {name: path for name, path in given.items() if path is not None and not path.is_file()}
-        return [f"{name}: {p}" for name, p in read.items() if any(o.endswith(f"={p.resolve()}") for o in overrides)]
-
     def overrides(self, recipe: Recipe) -> list[str]:
         """Those that a recipe has a use for, as --set takes them."""
         made = []
@@ -148,6 +142,10 @@ def missing_of(recipes: Iterable[Recipe], data: Path | None) -> tuple[str, ...]:
         for file, source in needed_files(recipe).items():
             if data is None or with_or_without_gz(data / file) is None:
                 lines[f"{file} ({source})"] = None
+        for name, key in (("VECTORS", "vectors_path"), ("MESH", "mesh_tree")):
+            path = getattr(recipe.task.options, key, None)
+            if path is not None and not Path(path).is_file():
+                lines[f"{name}: {path}"] = None
     return tuple(lines)
 
 
@@ -236,8 +234,7 @@ def plan(
     suite = load_suite(source, overrides)
     seeds = suite.seeds if suite.by_seed else suite.seeds[:1]
     recipes = (entry.recipe_for(seed) for entry in suite.entries for seed in seeds)
-    missing = (*missing_of(recipes, data), *inputs.missing(overrides))
-    return Plan(name, source, overrides, suite, out / name, missing)
+    return Plan(name, source, overrides, suite, out / name, missing_of(recipes, data))
 
 
 def say_costs(plans: Sequence[Plan]) -> None:

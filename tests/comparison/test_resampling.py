@@ -287,7 +287,7 @@ def test_a_damaged_file_is_named_whatever_is_damaged(read, tmp_path):
         except UserError as error:
             assert str(error).startswith(f"{path}: is damaged")
             noted += 1
-    assert noted > 150  # other bits are of no matter: dates, unused fields
+    assert noted > 150  # other bits change nothing that is read: dates, unused fields
 
 
 def _with_a_bit_changed(whole: bytes, count: int):

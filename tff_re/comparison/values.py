@@ -238,8 +238,18 @@ def read_values(folder: Path) -> tuple[list[Value], dict[str, Any]]:
     return values, facts
 
 
-_FACTS = {"title", "command", "seeds", "metrics", "chosen_by", "targets", "median", "made_up"} | {
-    *("entries", "gains", "explained"),
+_FACTS = {
+    "title",
+    "command",
+    "seeds",
+    "metrics",
+    "chosen_by",
+    "targets",
+    "median",
+    "made_up",
+    "entries",
+    "gains",
+    "explained",
 }
 """Keys of values.json that every version has written."""
 

@@ -18,8 +18,16 @@ from typing import Literal
 import numpy as np
 
 DAMAGED = (
-    *(ValueError, KeyError, TypeError, SyntaxError, OSError, EOFError, NotImplementedError),
-    *(zipfile.BadZipFile, zlib.error, tokenize.TokenError),
+    ValueError,
+    KeyError,
+    TypeError,
+    SyntaxError,
+    OSError,
+    EOFError,
+    NotImplementedError,
+    zipfile.BadZipFile,
+    zlib.error,
+    tokenize.TokenError,
 )
 """What reading a damaged .npz file raises, by what is damaged: the archive, an array's header or its bytes."""
 
