@@ -35,6 +35,7 @@ from tff_re.comparison.statistics import explain_gain
 from tff_re.comparison.suite import ClaimOptions, Entry, GainOptions, Suite, load_suite, slug
 from tff_re.errors import UserError
 from tff_re.pages.writing import write_page
+from tff_re.runs.experiment import ExperimentBuilder
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.reading import read_history
 
@@ -213,6 +214,31 @@ def test_what_was_changed_in_a_finished_run_is_mended(name, spoil, compared, tmp
     assert path.read_bytes() == before
     mended, wanted = again[METHOD][1], compared.outcomes[METHOD][1]
     assert (mended.history, mended.bytes_up, mended.class_f1) == (wanted.history, wanted.bytes_up, wanted.class_f1)
+
+
+def test_runs_from_before_and_after_a_file_was_rewritten_are_not_compared(tmp_path):
+    path, values = tmp_path / "texts.json", consultations()
+    write_recipe(tmp_path / "texts.toml", text_recipe(write_json(path, values)))
+    suite = load_suite(
+        str(
+            suite_file(
+                tmp_path,
+                recipe=str(tmp_path / "texts.toml"),
+                seeds=[0],
+                entry=[{"name": "first"}, {"name": "second", "set": ["algorithm.learning_rate=0.2"]}],
+                gain=None,
+            )
+        )
+    )
+    compare(suite, tmp_path / "out", builder=ExperimentBuilder())
+    first, second = (folder_of(tmp_path / "out", name, 0) for name in ("first", "second"))
+    shutil.rmtree(second)
+    values["d0"]["dialogue"][0]["sentence"] += "。"
+    write_json(path, values)
+    with pytest.raises(UserError, match=f"{second}: read other examples than {first}, so that a file"):
+        compare(suite, tmp_path / "out", builder=ExperimentBuilder(), resume=True)
+    shutil.rmtree(first)
+    assert set(compare(suite, tmp_path / "out", builder=ExperimentBuilder(), resume=True)) == {"first", "second"}
 
 
 # The command

@@ -41,7 +41,7 @@ from tff_re.runs.checkpoints import Records, latest_round
 from tff_re.runs.features.failures import Participation
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.reading import read_history, rows_up_to
-from tff_re.runs.resuming import BY_ROUND, RunRecord, record_of, repair
+from tff_re.runs.resuming import BY_ROUND, DataDigests, RunRecord, record_of, repair
 from tff_re.runs.run import train_run
 from tff_re.runtime import WorkerDied, open_runtime
 from tff_re.runtime.in_process.interpreter import InProcessContext
@@ -268,6 +268,19 @@ def test_another_partition_is_refused_on_resume(text_run, tmp_path):
     assert (tmp_path / "run" / "partition.json").read_bytes() == original
 
 
+def test_a_rewritten_data_file_is_refused_on_resume(text_run, tmp_path):
+    """Also where all ids and the partition are as before; with the old file the run is resumed."""
+    _, result = text_run("run")
+    path, values = tmp_path / "c.json", consultations()
+    values["d0"]["dialogue"][0]["sentence"] += "。"
+    write_json(path, values)
+    with pytest.raises(UserError, match=r"run: the run's checkpoint was trained or tested on other data than"):
+        text_run("run", resume=True)
+    write_json(path, consultations())
+    _, again = text_run("run", resume=True)
+    assert_same_weights(again.weights, result.weights)
+
+
 # Files that were changed
 
 
@@ -320,7 +333,7 @@ def test_spoilt_files_are_written_anew_from_the_checkpoint(how, broken_off, caps
     folder, names = RunFolder(tmp_path), ("metrics.csv", "timings.csv")
     for name in names:
         shutil.copyfile(broken_off / name, tmp_path / name)
-    record = record_of(folder, None)
+    record = record_of(folder, DataDigests())
     for name in names:
         spoil(tmp_path / name)
     repair(record, folder, 6)
@@ -347,7 +360,7 @@ def test_what_clients_keep_is_written_anew_from_the_checkpoint(capsys, tmp_path)
     folder = RunFolder(tmp_path)
     text = "round,client,name,a,b\n" + "".join(f"{r},{c},similarity,0.5,{r}\n" for r in (1, 2) for c in "xy")
     folder.client_states.write_text(text, "utf-8")
-    record = RunRecord.unpacked(record_of(folder, None).packed())
+    record = RunRecord.unpacked(record_of(folder, DataDigests()).packed())
     later = text + "3,x,similarity,0.5,3\n"
     for spoilt, reason in (
         (text[:-4], "was damaged"),
@@ -368,13 +381,13 @@ def test_what_clients_keep_is_written_anew_from_the_checkpoint(capsys, tmp_path)
 @pytest.mark.parametrize("name", ["metrics", "timings"])
 def test_a_file_that_is_damaged_during_training_is_named(name, before, tmp_path):
     folder = RunFolder(tmp_path)
-    records = Records(folder)
+    records = Records(folder, DataDigests())
     try:
         records.release(1, {"a": 1.0}, {"b": 1.0})
         path = getattr(folder, name)
         path.write_bytes(bytes(range(256)))
         with pytest.raises(UserError, match=rf"{path}: was damaged during training; continue with --resume") as caught:
-            record_of(folder, None) if before == "record" else records.release(2, {"a": 1.0}, {"b": 1.0})
+            record_of(folder, DataDigests()) if before == "record" else records.release(2, {"a": 1.0}, {"b": 1.0})
         assert "\n" not in str(caught.value)
     finally:
         records.close()
@@ -596,7 +609,7 @@ def test_an_interrupted_write_leaves_no_complaint_behind(where, tmp_path, monkey
 
     folder = RunFolder(tmp_path / "run")
     folder.begin(tiny().to_toml(), resume=False)
-    records = Records(folder)
+    records = Records(folder, DataDigests())
 
     async def release(value, key):
         if where == "task":

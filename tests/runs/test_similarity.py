@@ -27,6 +27,7 @@ from tff_re.runs.folder import RunFolder
 from tff_re.runs.randomness import client_seed
 from tff_re.runs.reading import read_client_states
 from tff_re.runs.results import recorded_similarities
+from tff_re.runs.resuming import DataDigests
 from tff_re.runs.run import train_run
 from tff_re.runs.sampling import sample_clients
 from tff_re.runs.training import _fresh_states
@@ -151,7 +152,7 @@ def test_a_damaged_file_is_named(old, new, complaint, whole, tmp_path):
     folder.client_states.write_text(text.replace(old, new, 1), "utf-8")
     with pytest.raises(UserError, match=rf"client_states\.csv: {complaint}; remove it"):
         read_client_states(folder, whole.labels)
-    records = Records(folder)
+    records = Records(folder, DataDigests())
     with pytest.raises(UserError, match=complaint):
         records.release_client_states(3, whole.labels, {})
     records.close()

@@ -24,6 +24,7 @@ from tff_re.runs.experiment import ExperimentBuilder
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.reading import read_history
 from tff_re.sites.asking import Patience, Sites
+from tff_re.sites.experiments import CoordinatorBuilder
 from tff_re.sites.messages import unpack
 from tff_re.sites.prepared import AgreedEncoding, coordinated, prepared
 from tff_re.sites.run import train_at_sites
@@ -231,6 +232,23 @@ def test_types_of_entities_at_a_site(model, tmp_path):
         assert set(here.inputs.specs) <= set(client.train)
         for name, spec in here.inputs.specs.items():
             assert client.train[name].shape[1:] == tuple(spec.shape[1:]), (client.client_id, name)
+    federation.close()
+
+
+def test_another_file_of_the_coordinator_is_other_data(tmp_path):
+    files, _ = document_sites(tmp_path, "biored", write_biored)
+    federation, recipe = Federation(files), biored_recipe(tmp_path)
+    agreement, _ = _agree(Sites(federation.engine, Patience()), recipe, DataPaths(), "0" * 32)
+
+    def digest():
+        return CoordinatorBuilder(coordinated(recipe, DataPaths(), agreement)).prepare(recipe).data_digest
+
+    before, path = digest(), tmp_path / "test.pubtator"
+    text = path.read_text("utf-8")
+    path.write_text(text.replace(HIDDEN, HIDDEN[::-1], 1), "utf-8")
+    assert digest() != before
+    path.write_text(text, "utf-8")
+    assert digest() == before
     federation.close()
 
 

@@ -8,7 +8,7 @@ import itertools
 import json
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,7 @@ from tff_re.runs.experiment import Experiment, ExperimentBuilder
 from tff_re.runs.folder import RunFolder, make_private_folder, permissions, write_text
 from tff_re.runs.reading import read_history, read_json, read_precision_recall, read_table, read_test_units
 from tff_re.runs.results import best_values, recorded_similarities
-from tff_re.runs.resuming import is_as_it_was
+from tff_re.runs.resuming import is_as_it_was, recorded_data_digest
 from tff_re.runs.run import train_run
 from tff_re.runs.training import RoundReport
 from tff_re.runtime import DEFAULT_RUNTIME, open_runtime, require_runtime
@@ -61,6 +61,7 @@ class Outcome:
       stopped: why the run ended before its last round; None: it did not.
       tuned: the setting that a sweep chose for it, and of how many; None: there was no sweep.
       test_examples: that it was tested on; None: the run does not say.
+      data_digest: SHA-256 of the examples that were read, see `with_data_digest`; None: the run does not say.
       commit, processor: of the code and of the machine that ran it; '' where the run does not say.
       test_units: what the run's weights measured on each test unit; None: the run did not keep it.
       of_run: metrics that the run has once, not by round: `personal/accuracy`, … after fine-tuning at the clients.
@@ -82,6 +83,7 @@ class Outcome:
     of_run: dict[str, float] = field(default_factory=dict)
     test_units: MeasuredUnits | None = field(default=None, repr=False)
     test_examples: int | None = None
+    data_digest: str | None = None
     commit: str = ""
     processor: str = ""
 
@@ -154,7 +156,7 @@ def compare(
       watcher: with several jobs or a cluster, is told of all runs as they happen, in place of the two callbacks.
 
     Raises:
-      UserError: `out` holds other runs, or these without `resume`.
+      UserError: `out` holds other runs, or these without `resume`; or two of them read other examples of the same data.
     """
     if out.exists() and any(out.iterdir()) and not resume and part is None:
         raise UserError(f"{out}: is not empty; continue it with --resume or give another --out")
@@ -214,9 +216,29 @@ def _run_all(suite: Suite, out: Path, runs: RunsHere | Pool, part: Part | None) 
     of_tables = {(entry.name, seed): planned(seed, entry) for seed, entry in pairs}
     runs.ahead(list(of_tables.values()))
     outcomes: dict[str, dict[int, Outcome]] = {entry.name: {} for entry in suite.entries if entry.name in names}
+    known: dict[Hashable, tuple[Path, str]] = {}
     for (name, seed), run in of_tables.items():
-        outcomes[name][seed] = dataclasses.replace(runs.outcome(run), tuned=tuned.get(name))
+        outcome = runs.outcome(run)
+        _require_same_examples(run, outcome, known)
+        outcomes[name][seed] = dataclasses.replace(outcome, tuned=tuned.get(name))
     return outcomes
+
+
+def _require_same_examples(run: PlannedRun, outcome: Outcome, known: dict[Hashable, tuple[Path, str]]) -> None:
+    """Raises UserError where a run read other examples than an earlier one of the same data.
+
+    `known`: a recipe's data -> the first run on them and its `Outcome.data_digest`. A resumed comparison would mix runs
+    from before and after a file was rewritten.
+    """
+    if outcome.data_digest is None:
+        return
+    recipe = run.recipe
+    first, digest = known.setdefault((recipe.task, recipe.partition, recipe.seed), (run.folder, outcome.data_digest))
+    if outcome.data_digest != digest:
+        raise UserError(
+            f"{run.folder}: read other examples than {first}, so that a file of the data set was rewritten between the "
+            "two; remove the folders of the runs from before, and continue with --resume"
+        )
 
 
 def _pairs(suite: Suite, out: Path, part: Part | None) -> list[tuple[int, Entry]]:
@@ -366,7 +388,7 @@ def _origin(folder: RunFolder, summary: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes of an outcome that say what it was measured on, with what code, on what machine."""
     environment = read_json(folder.environment) if folder.environment.exists() else {}
     known = {name: str(environment.get(name, "")) for name in ("commit", "processor")}
-    return {"test_examples": summary.get("test_examples"), **known}
+    return {"test_examples": summary.get("test_examples"), "data_digest": recorded_data_digest(folder), **known}
 
 
 def _finished(recipe: Recipe, folder: RunFolder, builder: ExperimentBuilder) -> Outcome | None:

@@ -27,6 +27,7 @@ from tff_re.runs.folder import RunFolder, write_text
 from tff_re.runs.packing import blank, packed, unpacked
 from tff_re.runs.reading import ANSWER_COLUMNS, STATE_COLUMNS, client_state_rows, read_answers
 from tff_re.runs.resuming import (
+    DataDigests,
     RunRecord,
     begin_anew,
     record_of,
@@ -48,9 +49,9 @@ _KEPT = 2
 class Records:
     """The files that a run writes while it trains. A kill at any moment leaves none half-written."""
 
-    def __init__(self, folder: RunFolder, partition: str | None = None):
-        """`partition` is its digest, see `partition_digest`."""
-        self._folder, self._partition = folder, partition
+    def __init__(self, folder: RunFolder, data: DataDigests):
+        """`data`: what the run is trained on."""
+        self._folder, self._data = folder, data
         self._loop = asyncio.new_event_loop()
         self._client_states: list[list[str]] | None = None
         self._answers: list[list[str]] | None = None
@@ -133,7 +134,7 @@ class Records:
         with _translated(self._folder.path):
             self._folder.checkpoints.mkdir(exist_ok=True)
             memory.write(self._folder.checkpoints / f"{_CLIENTS}{round_num}.safetensors")
-            record = record_of(self._folder, self._partition, memory.files).packed()
+            record = record_of(self._folder, self._data, memory.files).packed()
             stored = packed(_without_memory(program_state))
             self._run(self._states.save(OrderedDict(stored, **{_RECORD: record}), round_num))
         self._newest = [*self._newest, {name for name, _ in memory.files}][-_KEPT:]
@@ -188,8 +189,8 @@ class Records:
           resume: whether training continues, which needs the rows of all earlier rounds.
 
         Raises:
-          UserError: the newest checkpoint cannot be read, or is of another recipe or partition than the folder, or a
-            file is damaged and it cannot repair it.
+          UserError: the newest checkpoint cannot be read, or is of another recipe, partition or examples, or a file is
+            damaged and it cannot repair it.
         """
         versions = self._run(self._states.get_versions()) or []
         if not versions:
@@ -198,7 +199,7 @@ class Records:
             return None, 0
         newest = max(versions)
         state, record = self._load(newest, structure)
-        require_same_run(record, self._folder, self._partition)
+        require_same_run(record, self._folder, self._data)
         repair(record, self._folder, newest)
         return state, newest
 

@@ -31,6 +31,7 @@ from tff_re.runs.features import baseline, privacy
 from tff_re.runs.features.base import Feature
 from tff_re.runs.features.order import features_of
 from tff_re.tasks.base import Prepared
+from tff_re.tasks.data_digest import with_data_digest
 from tff_re.tasks.data_paths import DataPaths
 from tff_re.tasks.duplicates import with_duplicate_notes
 from tff_re.tasks.sizes import require_room_for_model, require_room_in_message
@@ -232,7 +233,7 @@ class ExperimentBuilder:
             self._outputs.clear()
             arguments = recipe.task.options, recipe.partition.options, recipe.seed, self.data_paths
             prepared = named(recipe, tasks.TASKS[recipe.task.name].prepare, *arguments)
-            self._prepared[key] = with_duplicate_notes(prepared)
+            self._prepared[key] = with_data_digest(with_duplicate_notes(prepared))
         return self._prepared[key]
 
 

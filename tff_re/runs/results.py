@@ -88,7 +88,7 @@ def write_results(experiment: Experiment, folder: RunFolder, result: Result, his
         if confusion is not None:
             counts = [[label, *row] for label, row in zip(labels, confusion.tolist(), strict=True)]
             write_text(folder.confusion, csv_text([["class", *labels], *counts]))
-    write_digests(folder)
+    write_digests(folder, experiment.prepared.data_digest)
 
 
 def _test_examples(prepared: Prepared) -> int | None:

@@ -9,6 +9,7 @@ Rows of rounds after the checkpoint are not damage: a resume drops them.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import logging
@@ -18,7 +19,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,9 +28,12 @@ from datasets.files import sha256_of
 from datasets.partition import Partition
 from tff_re.errors import UserError
 from tff_re.runs.folder import READ_ONLY, RunFolder, write_text
-from tff_re.runs.reading import rows_up_to
+from tff_re.runs.reading import read_json, rows_up_to
 from tff_re.runtime.events import FILE_DAMAGED, FILE_RESTORED
 from tff_re.runtime.logs import Event
+
+if TYPE_CHECKING:
+    from tff_re.tasks.base import Prepared
 
 _log = logging.getLogger(__name__)
 
@@ -52,6 +56,28 @@ AT_THE_END = (
 
 _MARK = "tff-re run record 2"
 
+_EXAMPLES = "examples"
+"""In digests.json, in place of a file's name."""
+
+
+@dataclass(frozen=True)
+class DataDigests:
+    """What a run is trained on.
+
+    Attributes:
+      partition: SHA-256 of which client holds what, see `partition_digest`; None where the clients' data are generated.
+      examples: SHA-256 of the examples, see `with_data_digest`; None where none were read, or in what an older version
+        wrote.
+    """
+
+    partition: str | None = None
+    examples: str | None = None
+
+    @classmethod
+    def from_prepared(cls, prepared: Prepared) -> DataDigests:
+        """Those of a run's data."""
+        return cls(partition_digest(prepared.partition), prepared.data_digest)
+
 
 @dataclass(frozen=True)
 class RunRecord:
@@ -59,19 +85,19 @@ class RunRecord:
 
     Attributes:
       recipe: SHA-256 of recipe.toml.
-      partition: SHA-256 of which client holds what, see `partition_digest`; None where the clients' data are generated.
+      data: what the run was trained on.
       files: name in RunFolder -> the text of the CSV file with the rows up to the checkpoint's round.
       client_states: see `ClientStates.files`.
     """
 
     recipe: str | None
-    partition: str | None
+    data: DataDigests
     files: Mapping[str, str] = field(repr=False)
     client_states: Sequence[Sequence[str]] = ()
 
     def packed(self) -> np.ndarray:
         """uint8 [bytes], for a checkpoint."""
-        table = {"mark": _MARK, "recipe": self.recipe, "partition": self.partition, "files": dict(self.files)}
+        table = {"mark": _MARK, "recipe": self.recipe, **dataclasses.asdict(self.data), "files": dict(self.files)}
         table["client_states"] = list(self.client_states)
         return np.frombuffer(zlib.compress(json.dumps(table).encode("utf-8")), np.uint8)
 
@@ -82,20 +108,21 @@ class RunRecord:
             table = json.loads(zlib.decompress(np.asarray(array, np.uint8).tobytes()))
             if table["mark"] != _MARK:
                 raise UserError("was written by another version of tff-re; train into another --out")
-            return cls(table["recipe"], table["partition"], table["files"], table["client_states"])
+            data = DataDigests(table["partition"], table.get("examples"))
+            return cls(table["recipe"], data, table["files"], table["client_states"])
         except (zlib.error, ValueError, KeyError, TypeError) as error:
             raise ValueError("not a run's record") from error
 
 
-def record_of(folder: RunFolder, partition: str | None, client_states: Sequence[Sequence[str]] = ()) -> RunRecord:
-    """The record of a run's folder as it is now, with the files of the clients' states.
+def record_of(folder: RunFolder, data: DataDigests, client_states: Sequence[Sequence[str]] = ()) -> RunRecord:
+    """The record of a run's folder as it is now, with its data and the files of the clients' states.
 
     Raises OSError, or UserError for a file that is not UTF-8.
     """
     files = {name: _text(getattr(folder, name)) for name in BY_ROUND if getattr(folder, name).exists()}
     if None in files.values():
         require_undamaged(folder)
-    return RunRecord(_digest(folder.recipe), partition, files, client_states)
+    return RunRecord(_digest(folder.recipe), data, files, client_states)
 
 
 def require_undamaged(folder: RunFolder) -> None:
@@ -119,13 +146,18 @@ def partition_digest(partition: Partition | None) -> str | None:
     return digest.hexdigest()
 
 
-def require_same_run(record: RunRecord, folder: RunFolder, partition: str | None) -> None:
-    """Raises UserError where the recipe or the partition is not that of the checkpoint."""
+def require_same_run(record: RunRecord, folder: RunFolder, data: DataDigests) -> None:
+    """Raises UserError where the recipe, the partition or the examples are not those of the checkpoint."""
     remedy = "put the original back, or train into another --out"
     if record.recipe is not None and record.recipe != _digest(folder.recipe):
         raise UserError(f"{folder.recipe}: is not the recipe that the run's checkpoint was trained with; {remedy}")
-    if record.partition != partition:
+    if record.data.partition != data.partition:
         raise UserError(f"{folder.partition}: is not the partition that the run's checkpoint was trained on; {remedy}")
+    if None not in (record.data.examples, data.examples) and record.data.examples != data.examples:
+        raise UserError(
+            f"{folder.path}: the run's checkpoint was trained or tested on other data than what the data set's files "
+            f"now hold; {remedy}"
+        )
 
 
 def repair(record: RunRecord, folder: RunFolder, round_num: int) -> None:
@@ -178,12 +210,13 @@ def _text(path: Path) -> str | None:
         return None
 
 
-def write_digests(folder: RunFolder) -> None:
-    """Writes digests.json of a finished run, the SHA-256 of its results.
+def write_digests(folder: RunFolder, data_digest: str | None) -> None:
+    """Writes digests.json of a finished run, the SHA-256 of its results and, if it is known, of its examples.
 
     It is the last file of a run's results.
     """
-    digests = {p.name: _digest(p) for p in (getattr(folder, name) for name in ("recipe", *AT_THE_END)) if p.exists()}
+    digests = {} if data_digest is None else {_EXAMPLES: data_digest}
+    digests |= {p.name: _digest(p) for p in (getattr(folder, name) for name in ("recipe", *AT_THE_END)) if p.exists()}
     write_text(folder.digests, json.dumps(digests, indent=2) + "\n")
 
 
@@ -191,9 +224,18 @@ def is_as_it_was(folder: RunFolder) -> bool:
     """Whether the files of a finished run have the digests in digests.json."""
     try:
         digests = json.loads(folder.digests.read_text("utf-8"))
-        return all(sha256_of(folder.path / name) == digest for name, digest in digests.items())
+        of_files = {name: digest for name, digest in digests.items() if name != _EXAMPLES}
+        return all(sha256_of(folder.path / name) == digest for name, digest in of_files.items())
     except (FileNotFoundError, ValueError, AttributeError, TypeError, DataError):
         return False
+
+
+def recorded_data_digest(folder: RunFolder) -> str | None:
+    """SHA-256 of a finished run's examples (see `with_data_digest`), or None where the run does not say.
+
+    Raises UserError where digests.json is missing or damaged.
+    """
+    return read_json(folder.digests).get(_EXAMPLES)
 
 
 def notice(event: Event, **fields: Any) -> None:

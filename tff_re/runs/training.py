@@ -28,7 +28,7 @@ from tff_re.runs.features.own_models import chosen_round, final_models, model_st
 from tff_re.runs.features.personalise import Personalised
 from tff_re.runs.folder import RunFolder
 from tff_re.runs.randomness import client_seed, noise_seed, seed_of
-from tff_re.runs.resuming import partition_digest
+from tff_re.runs.resuming import DataDigests
 from tff_re.runs.sampling import participation
 from tff_re.runtime import Runtime, WorkerDied, events
 
@@ -260,7 +260,7 @@ def train(
       WorkerDied: the worker died in the same round more than `RESTARTS_IN_A_ROW` times.
     """
     recipe, seed = experiment.recipe, seed_of(experiment.recipe) if seed is None else seed
-    with contextlib.closing(Records(folder, partition_digest(experiment.prepared.partition))) as records:
+    with contextlib.closing(Records(folder, DataDigests.from_prepared(experiment.prepared))) as records:
         training = Training(experiment, folder, runtime, records, seed, tested)
         with training.closing, records.saved_if_interrupted():
             training.begin(start_weights)
@@ -348,12 +348,12 @@ def final_weights(experiment: Experiment, folder: RunFolder, *, last: bool = Fal
     For a selected round, the third value is how it was selected. With `last`, the selection is ignored.
 
     Raises:
-      UserError: the run has no checkpoint yet, or one that is not of the folder's recipe and partition.
+      UserError: the run has no checkpoint yet, or one that is not of the folder's recipe, partition and examples.
     """
     _, examples = arranged(experiment, "train")
     state_type = experiment.algorithm.initialize.type_signature.result.member
     blank = tff.types.structure_from_tensor_type_tree(lambda tensor: np.zeros(tensor.shape, tensor.dtype), state_type)
-    with contextlib.closing(Records(folder, partition_digest(experiment.prepared.partition))) as records:
+    with contextlib.closing(Records(folder, DataDigests.from_prepared(experiment.prepared))) as records:
         state, done = records.load_latest(_initial_state(experiment, blank, examples), resume=False)
     if state is None:
         raise UserError(f"{folder.path}: has no checkpoint yet; finish the run with: train --resume")

@@ -24,6 +24,7 @@ from tff_re.runtime import is_of_sites
 from tff_re.sites.agreement import read_agreement
 from tff_re.sites.comparisons import Comparisons, compared_models, federated_recipe, require_comparable
 from tff_re.sites.prepared import SitesPrepared, coordinated
+from tff_re.tasks.data_digest import with_data_digest
 from tff_re.tasks.data_paths import DataPaths
 
 if TYPE_CHECKING:
@@ -94,6 +95,9 @@ class CoordinatorBuilder(SitesBuilder):
 
     A client's state is here the number of the round that it is of, int64, and nothing of it is shown.
     """
+
+    def __init__(self, prepared: SitesPrepared):
+        super().__init__(with_data_digest(prepared))
 
     def build(self, recipe: Recipe, *, trains: bool = True) -> Experiment:
         """Like `SitesBuilder.build`."""

@@ -63,6 +63,7 @@ class Prepared:
       side_arrays: see `Task.side_arrays`.
       notes: for readers of the results: what was left out, coverage of the word vectors, …
       sites: names of the sites that hold the examples; empty: all are here.
+      data_digest: SHA-256 of the examples that were read, see `with_data_digest`; None: none were, or not yet.
     """
 
     examples: FederatedExamples
@@ -76,6 +77,7 @@ class Prepared:
     side_arrays: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     sites: tuple[str, ...] = ()
+    data_digest: str | None = None
 
     # What a subclass may have
 
