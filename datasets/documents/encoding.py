@@ -155,12 +155,17 @@ class DocumentEncoding:
         ]
         ids = tokenized(self.tokenizer, texts)
         return [
-            self._document(sample, places, list(itertools.islice(ids, len(places) - 1)))
-            for sample, places in zip(samples, cuts, strict=True)
+            self._document(number, sample, places, list(itertools.islice(ids, len(places) - 1)))
+            for number, (sample, places) in enumerate(zip(samples, cuts, strict=True), 1)
         ]
 
-    def _document(self, sample: DocumentSample, cuts: Sequence[int], stretches: Sequence[Sequence[int]]) -> _Row:
-        """Encode a document whose text is cut at these positions, from the pieces of the stretches between them."""
+    def _document(
+        self, number: int, sample: DocumentSample, cuts: Sequence[int], stretches: Sequence[Sequence[int]]
+    ) -> _Row:
+        """Encode a document whose text is cut at these positions, from the pieces of the stretches between them.
+
+        `number`: its place among those that are encoded, from 1.
+        """
         marker = self.tokenizer.convert_tokens_to_ids(self.marker)
         mentions = [(entity, m) for entity, e in enumerate(sample.entities) for m in e.mentions]
         starts, ends = {m.start for _, m in mentions}, {m.end for _, m in mentions}
@@ -176,7 +181,7 @@ class DocumentEncoding:
         if self.longest is not None and len(ids) > self.longest:
             raise DataError(
                 f"has {len(ids)} pieces, more than the {self.longest} allowed",
-                record=named("document", sample.document_id),
+                record=named("document", sample.document_id, number),
                 remedy="leave it out or raise task.longest",
             )
         return ids, [(marked[m.start], entity) for entity, m in mentions]

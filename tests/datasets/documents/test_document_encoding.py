@@ -93,6 +93,8 @@ def test_what_cannot_be_encoded(tokenizer):
     assert DocumentEncoding(tokenizer, 18).encode(corpus(worked())).lengths.tolist() == [18]
     with pytest.raises(DataError, match="document 7: has 18 pieces, more than the 17 allowed"):
         DocumentEncoding(tokenizer, 17).encode(corpus(worked()))
+    with pytest.raises(DataError, match="document number 2: has 18 pieces"):  # the id may be a piece of text
+        DocumentEncoding(tokenizer, 17).encode(corpus(document("1", "ab", "", [("ab", 0, "C1")]), worked("a title")))
     assert "longest" in refused(DocumentEncoding, tokenizer, 2)
     assert "does not know the marker" in refused(DocumentEncoding, tokenizer, marker="<mention>")
 
