@@ -15,9 +15,9 @@ from tff_re.tasks.held_out import TEST
 def with_data_digest(prepared: Prepared) -> Prepared:
     """These data with the digest of their examples.
 
-    It is of texts, annotations and ids of all examples for training, dev and test that are here, in the order in which
-    the clients hold them, before anything is encoded: another machine or encoder gives the same. None is set where no
-    examples with ids were read, as of made-up features.
+    It is of texts, annotations and ids of all examples for training, dev and test that are here, in the order of
+    `Prepared.trained_on` and `Prepared.samples`, before anything is encoded: another machine or encoder gives the same.
+    None is set where no examples with ids were read, as of made-up features.
     """
     if prepared.held_out is None:
         held_out = {TEST: prepared.samples(TEST)}
