@@ -32,7 +32,7 @@ RESULTS = ROOT / "docs" / "results"
 PUBLISHED_COMPARISONS = 123
 """With a baseline, in the tables of the five papers; counted by hand."""
 
-PER_SEED, FROM_MEANS, NOT_RECOMPUTED = "per seed", "table's means", "cannot be recomputed: no per-seed values"
+PER_SEED, FROM_MEANS = "per seed", "table's means"
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,9 @@ class Line:
     Attributes:
       claim: that is tested.
       values: `best`, `chosen` or `final`.
-      difference: only its mean where nothing else can be recomputed.
       room: the best pooled or oracle row less the baseline.
       tuned: whether the pooled row was tuned like the methods, in words.
-      basis: `PER_SEED`, `FROM_MEANS` or `NOT_RECOMPUTED`.
+      basis: `PER_SEED` or `FROM_MEANS`.
       judged: whether it may have a verdict.
       verdict: adjusted over all lines; '–': none.
       alone: what it would be as the only line, without an adjustment.
@@ -107,7 +106,9 @@ def _of_seeds(claim: Claim, table: Table) -> Iterator[Line]:
 
 def _of_means(claim: Claim) -> Iterator[Line]:
     rows = {row["algorithm"]: row for row in _table(claim.file)}
-    baseline = claim.baseline or next(iter(rows))
+    baseline = next(iter(rows))
+    if claim.baseline not in ("", baseline):
+        raise ValueError(f"{claim.file} has no {VALUES}, and only differences to {baseline}: compare {claim.row} to it")
     ceilings = [
         row for name, row in rows.items() if name.startswith(("pooled", "Centralised", "oracle")) and name != baseline
     ]
@@ -125,27 +126,21 @@ def _of_means(claim: Claim) -> Iterator[Line]:
             continue
         base = float(rows[baseline][mean])
         room = max((float(row[mean]) - base for row in ceilings if row.get(mean)), default=None)
-        difference, basis = _of_row(rows[claim.row], baseline == next(iter(rows)), claim.metric, values, base)
-        yield Line(
-            claim,
-            values,
-            difference,
-            room,
-            tuned,
-            basis,
-            basis != NOT_RECOMPUTED and not claim.row.startswith("Centralised"),
-        )
+        difference = _of_row(rows[claim.row], claim, values)
+        yield Line(claim, values, difference, room, tuned, FROM_MEANS, not claim.row.startswith("Centralised"))
 
 
-def _of_row(row: dict[str, str], to_first: bool, metric: str, values: str, base: float) -> tuple[Difference, str]:
-    """The difference of a row of an older table to a row with the mean `base`, and what it rests on."""
-    prefix = f"{metric}_{values}_difference"
-    if not to_first or not row[f"{prefix}_mean"]:
-        return Difference(
-            float(row[f"{metric}_{values}_mean"]) - base, None, 0, int(row[f"{metric}_seeds"])
-        ), NOT_RECOMPUTED
+def _of_row(row: dict[str, str], claim: Claim, values: str) -> Difference:
+    """The difference of a row of an older table to the table's first row.
+
+    Raises:
+      ValueError: if the table does not have it: nobody could recompute its interval.
+    """
+    prefix = f"{claim.metric}_{values}_difference"
+    if not row[f"{prefix}_mean"]:
+        raise ValueError(f"{claim.file}: {claim.row} has no difference in {claim.metric}, and there is no {VALUES}")
     mean, std = (float(row[f"{prefix}_{key}"]) for key in ("mean", "std"))
-    return difference_of(mean, 0.0 if math.isclose(std, 0, abs_tol=1e-11) else std, int(row[f"{prefix}_n"])), FROM_MEANS
+    return difference_of(mean, 0.0 if math.isclose(std, 0, abs_tol=1e-11) else std, int(row[f"{prefix}_n"]))
 
 
 def lines() -> dict[tuple[str, str], list[Line]]:
@@ -185,9 +180,8 @@ def _line(file: str, row: str, values: str, baseline: str, metric: str) -> Line:
 
 
 def ours(file: str, row: str, values: str = "final", *, baseline: str = "", metric: str = "test/accuracy") -> str:
-    """The difference of two rows in points, with its interval where it can be recomputed."""
-    line = _line(file, row, values, baseline, metric)
-    return _points(line.difference) + (", no interval: no per-seed values" if line.basis == NOT_RECOMPUTED else "")
+    """The difference of two rows in points, with its interval."""
+    return _points(_line(file, row, values, baseline, metric).difference)
 
 
 def lowest_loss(file: str, row: str) -> str:
@@ -366,9 +360,7 @@ Of these gains {smaller} end below the published value. One line in twenty misse
 print and which is selected on the test data; "chosen" is the round selected on dev; "final" is the mean over the last tenth of the rounds.
 
 What a line rests on: "{PER_SEED}": values.csv of the comparison, {bases[PER_SEED]} lines. "{FROM_MEANS}": an older table, which has the mean, deviation
-and number of the differences to its first row, {bases[FROM_MEANS]} lines. "{NOT_RECOMPUTED}": an older table without this difference;
-its mean is that of the rows' means, and there is no interval and no verdict, {bases[NOT_RECOMPUTED]} lines. `python -m tff_re.run tables FOLDER`
-makes the tables of a comparison with values.csv anew.
+and number of the differences to its first row, {bases[FROM_MEANS]} lines. `python -m tff_re.run tables FOLDER` makes the tables of a comparison with values.csv anew.
 """
 
 

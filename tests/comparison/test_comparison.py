@@ -562,6 +562,23 @@ def test_final_values_are_drawn_over_a_setting(tmp_path, monkeypatch):
     assert "The run folders are missing" in page
 
 
+@pytest.mark.parametrize(("over", "more", "drawn"), [("epsilon", 1, False), ("epsilon", 0, True), ("", 1, True)])
+def test_rows_too_many_for_curves_are_drawn_over_the_setting_only(tmp_path, monkeypatch, over, more, drawn):
+    names = [f"A, {number}" for number in range(report.MOST_CURVES + more)]
+    entries = tuple(Entry(name, plain, line="A", at=name[3:]) for name in names)
+    made = {name: referenced(1.0, {0: 0.7, 1: 0.7}) for name in names}
+    suite = Suite(title="T", command="c", seeds=(0, 1), metrics=("test/accuracy",), entries=entries, over=over)
+    for picture in ("curves", "over_values"):
+        monkeypatch.setattr(report, picture, lambda path, *labels, **options: [path])
+    names = {file.name for file in write_report(suite, made, tmp_path).files}
+    markdown = (tmp_path / "comparison.md").read_text("utf-8")
+    curve, over_setting = "comparison-test-accuracy.png", "comparison-test-accuracy-over.png"
+    assert (curve in names) == (f"({curve})" in markdown) == drawn
+    assert (over_setting in names) == (f"({over_setting})" in markdown) == bool(over)
+    (table,) = json.loads((tmp_path / "comparison.json").read_text("utf-8"))["tables"]
+    assert set(table["curves"]["test/accuracy"]["round"]) == {entry.title for entry in entries}  # the page has them
+
+
 def test_a_published_gain_is_denied_only_where_the_interval_excludes_it(tmp_path):
     """Gains of A, B and C on the first: 2, 3 and 4 points (0.5 to 5.5), 0 to 2 (-1.5 to 3.5), and 8, 9 and 10."""
 

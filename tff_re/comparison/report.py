@@ -51,6 +51,10 @@ def run_and_report(suite: Suite, out: Path, *, part: Part | None = None, **ways:
         return report
 
 
+MOST_CURVES = 20
+"""In one picture of a suite with `over`, whose own picture has a line for each method and not for each row."""
+
+
 @permissions()
 def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Path) -> Report:
     """comparison.md, comparison.json for pages, and for each of the suite's tables a CSV table, curves, those of
@@ -80,7 +84,8 @@ def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Pat
             markdown += [class_markdown(by_class)]
         controls = [entry.title for entry in entries if entry.control]
         for metric in suite.metrics:
-            for axis, series in drawn.get(metric, {}).items():
+            legible = not suite.over or len(entries) <= MOST_CURVES
+            for axis, series in drawn.get(metric, {}).items() if legible else ():
                 picture = out / f"{stem}-{metric.replace('/', '-')}{AXES[axis].suffix}.png"
                 options = {"xlabel": AXES[axis].label, "controls": controls}
                 files += curves(picture, series, metric, group or suite.title, **options)
