@@ -83,9 +83,9 @@ def write_report(suite: Suite, outcomes: dict[str, dict[int, Outcome]], out: Pat
             files.append(out / f"{stem}-classes.csv")
             markdown += [class_markdown(by_class)]
         controls = [entry.title for entry in entries if entry.control]
+        drawable = not suite.over or len(entries) <= MOST_CURVES
         for metric in suite.metrics:
-            legible = not suite.over or len(entries) <= MOST_CURVES
-            for axis, series in drawn.get(metric, {}).items() if legible else ():
+            for axis, series in drawn.get(metric, {}).items() if drawable else ():
                 picture = out / f"{stem}-{metric.replace('/', '-')}{AXES[axis].suffix}.png"
                 options = {"xlabel": AXES[axis].label, "controls": controls}
                 files += curves(picture, series, metric, group or suite.title, **options)
