@@ -1,8 +1,7 @@
 # ruff: noqa: E501
 """Makes docs/claims.md from the files in docs/results: python scripts/claims.py > docs/claims.md
 
-Every difference and interval is computed: from a comparison's values.csv where there is one; else from the means and
-deviations of its table, which only has differences to its first row; other differences of old tables have no interval.
+Every difference and interval is computed from the values by seed (values.csv) of a comparison.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ sys.path.insert(0, str(ROOT))
 
 from scripts.published_gains import CLAIMS, IMCS_V2, IMCS_V2_WORDS, MIE, Claim  # noqa: E402
 from tff_re.comparison.rows import Table  # noqa: E402
-from tff_re.comparison.statistics import Difference, difference_of, paired_difference  # noqa: E402
+from tff_re.comparison.statistics import Difference, paired_difference  # noqa: E402
 from tff_re.comparison.tables import first_values, pooled_tuning  # noqa: E402
 from tff_re.comparison.values import VALUES, read_values, tables_of  # noqa: E402
 from tff_re.comparison.verdicts import LEAST_SEEDS, Contrast, judge_all  # noqa: E402
@@ -31,8 +30,6 @@ RESULTS = ROOT / "docs" / "results"
 
 PUBLISHED_COMPARISONS = 123
 """With a baseline, in the tables of the five papers; counted by hand."""
-
-PER_SEED, FROM_MEANS = "per seed", "table's means"
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,6 @@ class Line:
       values: `best`, `chosen` or `final`.
       room: the best pooled or oracle row less the baseline.
       tuned: whether the pooled row was tuned like the methods, in words.
-      basis: `PER_SEED` or `FROM_MEANS`.
       judged: whether it may have a verdict.
       verdict: adjusted over all lines; '–': none.
       alone: what it would be as the only line, without an adjustment.
@@ -55,7 +51,6 @@ class Line:
     difference: Difference
     room: float | None
     tuned: str
-    basis: str
     judged: bool = True
     verdict: str = "–"
     alone: str = "–"
@@ -72,25 +67,18 @@ def _table(file: str) -> list[dict[str, str]]:
 
 @functools.cache
 def _values(folder: str) -> dict[str, Table]:
-    """File stem -> table of a comparison with values by seed; empty for an older one."""
-    if not (RESULTS / folder / VALUES).exists():
-        return {}
+    """File stem -> table of a comparison, made of its values by seed."""
     return {stem_of(table): table for table in tables_of(*read_values(RESULTS / folder))}
 
 
-def _table_by_seed(file: str) -> Table | None:
-    """A table made of values by seed; None for an older one."""
+def _table_by_seed(file: str) -> Table:
     folder, _, name = file.partition("/")
-    return _values(folder).get(name.removesuffix(".csv"))
+    return _values(folder)[name.removesuffix(".csv")]
 
 
 def measured(claim: Claim) -> Iterator[Line]:
     """A line for each kind of values that the table has."""
     table = _table_by_seed(claim.file)
-    yield from _of_means(claim) if table is None else _of_seeds(claim, table)
-
-
-def _of_seeds(claim: Claim, table: Table) -> Iterator[Line]:
     baseline = claim.baseline or table.rows[0].algorithm
     compared = [row for row in table.rows if row.compared]
     pooled = [row for row in table.rows if row.role == "pooled"]
@@ -100,47 +88,8 @@ def _of_seeds(claim: Claim, table: Table) -> Iterator[Line]:
             room = table.room(baseline, claim.metric, which)
             tuned = "yes" if pooled and pooled_tuning(pooled, compared) == "tuned like the methods" else "no"
             judged = table.row(claim.row).compared
-            line = Line(claim, name, difference, room, tuned if pooled else "–", PER_SEED, judged)
+            line = Line(claim, name, difference, room, tuned if pooled else "–", judged)
             yield replace(line, claim=replace(claim, made_up=claim.made_up or table.made_up))
-
-
-def _of_means(claim: Claim) -> Iterator[Line]:
-    rows = {row["algorithm"]: row for row in _table(claim.file)}
-    baseline = next(iter(rows))
-    if claim.baseline not in ("", baseline):
-        raise ValueError(f"{claim.file} has no {VALUES}, and only differences to {baseline}: compare {claim.row} to it")
-    ceilings = [
-        row for name, row in rows.items() if name.startswith(("pooled", "Centralised", "oracle")) and name != baseline
-    ]
-    pooled = [row for row in ceilings if not row["algorithm"].startswith("oracle")]
-    tuned = (
-        "–"
-        if not pooled
-        else "yes"
-        if pooled[0].get("tried") and pooled[0]["tried"] == rows[claim.row].get("tried")
-        else "no"
-    )
-    for values in ("best", "chosen", "final"):
-        mean = f"{claim.metric}_{values}_mean"
-        if not rows[claim.row].get(mean):
-            continue
-        base = float(rows[baseline][mean])
-        room = max((float(row[mean]) - base for row in ceilings if row.get(mean)), default=None)
-        difference = _of_row(rows[claim.row], claim, values)
-        yield Line(claim, values, difference, room, tuned, FROM_MEANS, not claim.row.startswith("Centralised"))
-
-
-def _of_row(row: dict[str, str], claim: Claim, values: str) -> Difference:
-    """The difference of a row of an older table to the table's first row.
-
-    Raises:
-      ValueError: if the table does not have it: nobody could recompute its interval.
-    """
-    prefix = f"{claim.metric}_{values}_difference"
-    if not row[f"{prefix}_mean"]:
-        raise ValueError(f"{claim.file}: {claim.row} has no difference in {claim.metric}, and there is no {VALUES}")
-    mean, std = (float(row[f"{prefix}_{key}"]) for key in ("mean", "std"))
-    return difference_of(mean, 0.0 if math.isclose(std, 0, abs_tol=1e-11) else std, int(row[f"{prefix}_n"]))
 
 
 def lines() -> dict[tuple[str, str], list[Line]]:
@@ -279,7 +228,7 @@ def notes() -> dict[str, str]:
     lcc, filtered = "fedlcc-30-rounds/comparison-cdr-non-iid.csv", "fedlcc-cdr-filtered/comparison.csv"
     return {
         "flcmc": f"The gains are mostly not attention's: the uniform mean with the same server step has {ours(_SYNTHETIC, 'uniform mean, λ=4', 'best')} of FedAttS' {ours(_SYNTHETIC, 'FedAttS', 'best')} on the synthetic data; with SGD on MIE it has {ours(MIE.format('sgd'), 'SGD, uniform mean, λ=4', 'best')} for FedAtt's {ours(MIE.format('sgd'), 'FedAtt', 'best')}; with Adam and PAdam {ours(MIE.format('adam'), 'Adam, uniform mean, PAdam, λ=9')} for FedPAP's {ours(MIE.format('adam'), 'FedPAP')} in the last rounds. On IMCS-V2, the paper's own corpus, with words as input it has {ours(IMCS_V2_WORDS.format('sgd'), 'uniform mean, λ=4', 'best')} of FedAtt's {ours(IMCS_V2_WORDS.format('sgd'), 'FedAtt', 'best')}, and with PAdam {ours(IMCS_V2_WORDS.format('adam'), 'uniform mean, PAdam, λ=9', 'best')} of FedPAP's {ours(IMCS_V2_WORDS.format('adam'), 'FedPAP', 'best')}; with word vectors FedPAP has {ours(IMCS_V2.format('adam'), 'FedPAP', 'best')} on FedAvgS, and {ours(IMCS_V2.format('adam'), 'FedPAP', 'best', baseline='uniform mean, PAdam, λ=9')} on the uniform mean with PAdam and the same λ. MIE tests on {examples_tested('flcmc-imcs-lr')} sentences a seed. With the LSTM and 50 rounds \"final\" is one evaluated round (50), in which the sign of FedAttS' difference changed from one run of the same seeds to the next. No option was tuned.",
-        "fedcmc": "The PCNN and the frozen pretrained encoder have eight seeds, the trained encoder two, which are too few to decide. The paper's encoder (DistilBERT) was not trained. With eight seeds the rates were chosen on dev, and the test set is the whole official dev split of ChemProt, or a fifth of PGR's abstracts. On PGR at α = 0.05 models name one class for nearly all pairs, so that its lines say nothing. The paper does not say which F1 it prints, so both are here.",
+        "fedcmc": "The PCNN and the frozen pretrained encoder have eight seeds, the trained encoder (MiniLM-L6) three, which are too few to decide. The paper's encoder (DistilBERT) was not trained. The rates were chosen on dev, and the test set is the whole official dev split of ChemProt, or a fifth of PGR's abstracts. On PGR at α = 0.05 models name one class for nearly all pairs, so that its lines say nothing. The paper does not say which F1 it prints, so both are here.",
         "feded": f"Clinical BERT was not trained: on GAD and EU-ADR MiniLM-L6 is frozen and a dense layer above it is trained, on EU-ADR all of it in four further lines; on ADE, which is not the paper's corpus, it is a PCNN, judged by the smallest of the three published gains. The pooled row leaves no room for FedED's gain: it is {ours('feded-gad/comparison.csv', 'Centralised, D_v included', 'chosen', metric='test/micro_f1')} on FedAvg on GAD and {ours('feded-tuned/comparison.csv', 'pooled', 'chosen', metric='test/micro_f1')} on ADE. On EU-ADR no row is above naming every pair associated, whose F1 of {level('feded-euadr/comparison.csv', 'trivial: every pair positive', metric='test/micro_f1')} (mean over BioBERT's ten folds) is above the 83.87 that the paper prints for FedED. FedAvg with a plain pass over the server's examples D_v, which the paper does not have, is {ours('feded-gad/comparison.csv', 'FedAvg and the same pass over D_v', 'chosen', metric='test/micro_f1')} on FedAvg in F1 on GAD, {ours('feded-tuned/comparison.csv', 'FedAvg and the same pass over D_v', 'chosen', metric='test/micro_f1')} on ADE.",
         "fedds": "CDR is not the paper's corpus; it is judged by the published gains on MIRGENE, which is biomedical and binary, too. The made-up corpora were chosen for having a gap between NONE and true sentences; a gain there says that the effect exists, not that it is found in real data. Settings were searched only in the lines with SGD. At equal rounds Lazy MIL takes fewer local steps than the others. The pooled row trains on noisy labels, so a method that removes noise may pass it: its room is a soft bound.",
         "fedlcc": f"CDR: over 30 rounds with one trained layer, non-IID, FedLCC is {ours(lcc, 'FedLCC', 'chosen', baseline='Unweighted mean', metric='test/f1')} on the unweighted mean, which is FedLCC without its contrast, in the chosen round, and {ours(filtered, 'FedLCC', 'chosen', baseline='Unweighted mean', metric='test/f1')} with hypernyms left out, which turns the sign of its difference to FedAvg. In these two tables documents and clients are the same in all seeds, so intervals are over initial weights and the order of training; with IID clients each seed has its own. The paper has 50 rounds, all layers, 500 documents and SciBERT. CHR: the centralised model ({level('fedlcc-30-rounds/comparison-chr-non-iid.csv', 'Centralised')}) is below the row that predicts a relation for every pair ({level('fedlcc-30-rounds/comparison-chr-non-iid.csv', 'trivial: every pair positive')}), so F1 hardly separates methods. On no corpus are the federated rows better than a rule that reads no text (docs/results/fedlcc.md). CDR with IID clients and Re-DocRED: all clients have as many documents, so that FedAvg is the unweighted mean, too; on Re-DocRED FedAvg has an F1 of {level(_REDOCRED, 'FedAvg')}, the paper 51.95, and a rule that knows only the types of a pair {level(_REDOCRED, 'trivial: by the types of a pair, from dev')}. Rows of pooled data have no verdict.",
@@ -330,7 +279,6 @@ def _introduction(made: dict[tuple[str, str], list[Line]]) -> str:
         tested[gain] = tested.get(gain, False) or line.claim.same_corpus
     without = Counter(line.verdict for _, line in every)["–"]
     words, alone = (_counted([getattr(line, name) for _, line in every]) for name in ("verdict", "alone"))
-    bases = Counter(line.basis for _, line in every)
     smaller = sum(
         line.alone.endswith("gain") and 100 * line.difference.high < line.claim.published for _, line in every
     )
@@ -359,8 +307,7 @@ hardly a difference is left after an adjustment over {len(every) - without} line
 Of these gains {smaller} end below the published value. One line in twenty misses the true value by chance. "Best" is the best over the rounds, which papers
 print and which is selected on the test data; "chosen" is the round selected on dev; "final" is the mean over the last tenth of the rounds.
 
-What a line rests on: "{PER_SEED}": values.csv of the comparison, {bases[PER_SEED]} lines. "{FROM_MEANS}": an older table, which has the mean, deviation
-and number of the differences to its first row, {bases[FROM_MEANS]} lines. `python -m tff_re.run tables FOLDER` makes the tables of a comparison with values.csv anew.
+Every line is computed from `values.csv` of its comparison; `python -m tff_re.run tables FOLDER` makes the tables of a comparison from that file anew.
 """
 
 
@@ -387,7 +334,7 @@ def _cells(line: Line) -> str:
     cells = (
         *(claim.comparison, f"{claim.published:+g}".replace("-", "−") + f" ({claim.source})"),
         *(f"[{claim.data}](results/{claim.file.partition('/')[0]}/comparison.md)", line.values, difference.n),
-        *(_points(difference), could, room, line.tuned, line.basis, line.alone, line.verdict),
+        *(_points(difference), could, room, line.tuned, line.alone, line.verdict),
     )
     return f"| {' | '.join(map(str, cells))} |"
 
@@ -397,19 +344,19 @@ def page() -> str:
     made, said = lines(), notes()
     paragraphs = []
     for (paper, name), of_page in made.items():
-        header = "| claim | published | our data | values | seeds | ours, 95 % interval | could show | room | pooled tuned | from | as one line | verdict |"
+        header = "| claim | published | our data | values | seeds | ours, 95 % interval | could show | room | pooled tuned | as one line | verdict |"
         paragraphs += [
             f"\n## {paper}\n",
             f"Equations, differences and commands: [{paper}](papers/{name}.md). {said[name]}\n",
             *(
                 header,
-                "| --- | --: | --- | --- | --: | --: | --: | --: | --- | --- | --- | --- |",
+                "| --- | --: | --- | --- | --: | --: | --: | --: | --- | --- | --- |",
                 *map(_cells, of_page),
             ),
         ]
     paragraphs += [
         "\n## Claims that are not differences of scores\n",
-        "Differences in points with 95 % intervals where they can be recomputed; none is adjusted.\n",
+        "Differences in points with 95 % intervals; none is adjusted.\n",
         *("| paper | published | here |", "| --- | --- | --- |"),
         *(f"| {' | '.join(row)} |" for row in others()),
     ]
