@@ -125,20 +125,15 @@ def _cell(
     corpus: str, cell: str, data: str, file: str, metrics: dict[str, str], methods: tuple[str, ...] = ()
 ) -> list[Claim]:
     """Gains of a cell of Table 2, of some methods or of all; metric -> what to say of it."""
+    source = f"Table 2, {corpus}"
     return [
-        Claim(
-            f"{method} − FedAvg",
-            gain,
-            f"Table 2, {corpus}",
-            f"{data}{kind}",
-            file,
-            method,
-            f"test/{metric}",
-            same_corpus=True,
-        )
+        claim
         for method, gain in _TABLE_2[corpus][cell].items()
         if not methods or method in methods
         for metric, kind in metrics.items()
+        for claim in _rows_of(
+            file, {method: gain}, "FedAvg", source, f"{data}{kind}", f"test/{metric}", same_corpus=True
+        )
     ]
 
 
@@ -242,9 +237,9 @@ CLAIMS: dict[tuple[str, str], list[Claim]] = {
         *_fedcmc("alpha-0.05-k-10-plain-partition-by-size", "frozen encoder, α = 0.05", _SKEWED),
         *_fedcmc("alpha-0.5-k-10-plain-partition-by-size", "frozen encoder, α = 0.5", _MILD),
         *(
-            Claim(f"FedCMC − {other}", gain, f"Table 3, CPR, {group}", f"ChemProt, PCNN, 500 sentences, {group}, {metric.replace('_', '-')}", f"fedcmc-500/comparison-{group}.csv", "FedCMC", f"test/{metric}", baseline=other, same_corpus=True)
+            Claim(f"FedCMC − {other}", gain, f"Table 3, CPR, {group}", f"ChemProt, PCNN, 500 sentences, {group}{kind}", f"fedcmc-500/comparison-{group}.csv", "FedCMC", f"test/{metric}", baseline=other, same_corpus=True)
             for group, other, gain in (("unbalanced", "FedRS", 9.3), ("unbalanced", "FedLC", 7.8), ("balanced", "FedRS", 0.3), ("balanced", "FedLC", 1.4))
-            for metric in ("macro_f1", "micro_f1")
+            for metric, kind in _BOTH_F1.items()
         ),
         *_cell("CPR", _SKEWED, "ChemProt, trained encoder, α = 0.05", "fedcmc-encoder/comparison.csv", _BOTH_F1),
     ],

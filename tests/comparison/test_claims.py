@@ -115,8 +115,9 @@ def test_lines_by_hand(claim, data, values, cells):
     assert lines == [cells]
 
 
-def test_verdicts_are_words_of_the_tables():
+def test_verdicts_are_words_of_the_tables_and_few_seeds_are_open():
     assert len(ROWS) > 150 and f"Of {len(ROWS)} lines" in PAGE
+    assert {row[VERDICT] for row in ROWS if int(row[4]) < claims.LEAST_SEEDS} <= {"open"}
     assert {row[VERDICT] for row in ROWS} <= {*VERDICTS, "–"}
     for row in ROWS:
         is_made_up = "[made up" in row[2] or "[bags as long" in row[2]
